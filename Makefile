@@ -4,7 +4,7 @@
 # make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
 # make release  the binary as it is shipped, stripped, with its checksums, in target/dist
 # make faults the fault suites at full length: about 250 kills, ten minutes
-# make kills  kill -9 of the commands that run processes, 60 times in each of three tests
+# make kills  kill -9 of the commands that run processes, 60 times in each of six tests
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
@@ -71,7 +71,7 @@ faults:
 		$(CARGO) test --release --locked -p tally --test faults -- --nocapture --test-threads=1
 
 kills:
-	TALLY_NODE_KILLS=60 $(CARGO) test --locked -p tally --test processes -- --nocapture kills
+	TALLY_NODE_KILLS=60 $(CARGO) test --locked -p tally --test processes -- --nocapture kills no_daemon
 
 lint:
 	$(CARGO) fmt --all --check

@@ -6,6 +6,7 @@
 //! when the process that decides is killed. The two halves exchange commands and reports (`port`).
 
 pub mod attempts;
+pub mod capabilities;
 pub mod config_error;
 pub mod each;
 pub mod env;
@@ -23,6 +24,7 @@ pub mod pod;
 pub mod pod_worker;
 pub mod port;
 mod row_lists;
+pub mod security;
 pub mod shim;
 pub mod shim_client;
 pub mod sources;

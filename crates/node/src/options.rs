@@ -4,6 +4,7 @@ use compact_str::CompactString;
 use tally_core::time::Span;
 
 use crate::output::ResultsOptions;
+use crate::security::{SecurityAbilities, SecurityNode};
 
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -21,6 +22,7 @@ pub struct NodeOptions {
     pub pods: u64,
     /// Containers without a user of their own run as root here.
     pub is_root: bool,
+    pub security: SecurityAbilities,
     /// The address of this machine. It is also the address of its Pods: they have no network of their own.
     pub address: String,
     /// As in `kubernetes.io/arch`: amd64, arm64.
@@ -43,6 +45,10 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
+    pub fn security_node(&self) -> SecurityNode<'_> {
+        SecurityNode { is_root: self.is_root, abilities: &self.security }
+    }
+
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -52,6 +58,7 @@ impl NodeOptions {
             storage: 1 << 40,
             pods: 110,
             is_root: false,
+            security: SecurityAbilities::default(),
             address: "127.0.0.1".to_owned(),
             arch: match std::env::consts::ARCH {
                 "x86_64" => "amd64",

@@ -12,6 +12,8 @@ use tally_core::pod::{INDEX_ANNOTATION, RETRY_INDEXES_ANNOTATION};
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
 
+use crate::security::Fields;
+
 pub type Labels = BTreeMap<CompactString, String>;
 /// Quantities as they are written, by resource.
 pub type Resources = BTreeMap<CompactString, Value>;
@@ -141,7 +143,13 @@ pub struct Spec {
     pub hostname: CompactString,
     pub host_network: bool,
     pub service_account_name: CompactString,
-    pub security_context: SecurityContext,
+    pub security_context: Fields,
+    #[serde(rename = "hostPID")]
+    pub host_pid: bool,
+    #[serde(rename = "hostIPC")]
+    pub host_ipc: bool,
+    pub share_process_namespace: Option<bool>,
+    pub host_users: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -150,14 +158,6 @@ pub enum RestartPolicy {
     Always,
     OnFailure,
     Never,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SecurityContext {
-    pub run_as_user: Option<i64>,
-    pub run_as_group: Option<i64>,
-    pub run_as_non_root: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -179,7 +179,7 @@ pub struct Container {
     pub readiness_probe: Option<Probe>,
     pub liveness_probe: Option<Probe>,
     pub lifecycle: Lifecycle,
-    pub security_context: SecurityContext,
+    pub security_context: Fields,
     pub stdin: bool,
     pub termination_message_path: String,
     pub termination_message_policy: CompactString,

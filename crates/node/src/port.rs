@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 
+use crate::capabilities::CapabilitySet;
 use crate::output::OutputSource;
 
 /// One run of one container. Restarts in place count up from 0.
@@ -140,6 +141,9 @@ pub struct Preparation {
     pub namespace: CompactString,
     pub name: CompactString,
     pub volumes: Vec<Volume>,
+    /// The group that owns the volumes, except those of the machine.
+    #[serde(default)]
+    pub group: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -181,6 +185,8 @@ pub struct Start {
     pub memory_limit: Option<u64>,
     pub user: Option<u32>,
     pub group: Option<u32>,
+    #[serde(default)]
+    pub confinement: Confinement,
     pub termination_message: TerminationMessage,
     /// The container gets the standard input that the node was given, if no other has got it.
     #[serde(default)]
@@ -194,6 +200,29 @@ pub struct Start {
     /// The directory for the results: output, exit code and times.
     #[serde(default)]
     pub results: Option<PathBuf>,
+}
+
+/// How the processes of a container are confined; `crate::security` decides. The default changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Confinement {
+    pub groups: Option<SupplementalGroups>,
+    /// The capabilities that its processes can have. None: those of the node.
+    pub capabilities: Option<CapabilitySet>,
+    /// No process gains rights by executing a file (`no_new_privs`).
+    pub no_new_privileges: bool,
+    /// All mounts but the volumes are read-only.
+    pub read_only_root: bool,
+    /// The node's own seccomp profile applies.
+    pub seccomp: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SupplementalGroups {
+    pub ids: Vec<u32>,
+    /// Those that /etc/group gives the user are left out.
+    pub strict: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -58,6 +58,8 @@ pub struct Config {
     pub results: Option<PathBuf>,
     /// The file for a line about each attempt.
     pub job_log: Option<PathBuf>,
+    /// Containers are isolated and do not see these paths.
+    pub hidden: Option<Vec<PathBuf>>,
     /// Receives messages for the user.
     pub notes: Arc<Notes>,
     /// The standard input of the first container that has `stdin: true`; None: it is empty.
@@ -66,8 +68,17 @@ pub struct Config {
 
 impl Config {
     pub fn new(program: PathBuf, root: PathBuf) -> Self {
-        let output = OutputSettings::default();
-        Self { program, root, output, outputs: None, results: None, job_log: None, notes: Arc::default(), stdin: None }
+        Self {
+            program,
+            root,
+            output: OutputSettings::default(),
+            outputs: None,
+            results: None,
+            job_log: None,
+            hidden: None,
+            notes: Arc::default(),
+            stdin: None,
+        }
     }
 }
 
@@ -183,6 +194,7 @@ impl Shim {
             output: config.output,
             results: config.results.clone(),
             job_log: config.job_log.clone(),
+            hidden: config.hidden.clone(),
         };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());

@@ -117,6 +117,7 @@ fn sweep(parent: &Path, prefix: &str) {
         if let Some(_held) = hold(&path)
             && !has_shim(&path)
         {
+            tally_node::shim::end_left_behind(&path.join("node"));
             let _ = std::fs::remove_dir_all(&path);
         }
     }

@@ -6,6 +6,7 @@ mod certs;
 mod controller;
 mod data_dir;
 mod hollow;
+mod isolation;
 mod local_api;
 mod look;
 mod metrics;

@@ -23,6 +23,7 @@ use tally_node::notes::Notes;
 use tally_node::options::NodeOptions;
 use tally_node::output::{FollowOptions, OutputQueue, ResultsOptions};
 use tally_node::port::Attempt;
+use tally_node::shim::abilities;
 use tally_node::shim_client::{Config, ShimClient};
 use tally_node::{log_limit, logs};
 use tally_registry::{Registry, Target};
@@ -31,6 +32,7 @@ use tally_server::{Log, LogEnded, LogError, LogRequest, Logs};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::isolation::PodIsolation;
 use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
@@ -59,6 +61,17 @@ pub struct TaskOptions {
     pub pods: u64,
 }
 
+/// Where a node works, and how.
+#[derive(Debug)]
+pub struct NodeSettings {
+    pub root: PathBuf,
+    /// The standard input of the first container that asks for it.
+    pub stdin: Option<OwnedFd>,
+    pub isolation: PodIsolation,
+    /// The records of attempts stay when the process has ended.
+    pub keeps: bool,
+}
+
 /// A running node.
 pub struct ThisNode {
     mailbox: Arc<Mailbox>,
@@ -71,19 +84,21 @@ pub struct ThisNode {
 }
 
 impl ThisNode {
-    /// Starts the shim on its directory and the controller on the registry. `stdin`: the standard input of the first
-    /// container that asks for it. `keeps`: the records of attempts stay when the process has ended.
+    /// Starts the shim on its directory and the controller on the registry.
     pub async fn start(
-        root: PathBuf,
-        stdin: Option<OwnedFd>,
+        settings: NodeSettings,
         registry: Arc<Registry>,
         observer: Arc<dyn Observer>,
         driven: driver::DriverOptions,
         tasks: Option<TaskOptions>,
-        keeps: bool,
     ) -> Result<Self> {
+        let NodeSettings { root, stdin, isolation, keeps } = settings;
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
+        let isolates = isolation.is_on();
+        if let PodIsolation::On { hidden } = isolation {
+            config.hidden = Some(hidden);
+        }
         let (notes, outputs) = (config.notes.clone(), Arc::<OutputQueue>::default());
         // Without a reader the queue would fill up.
         config.outputs = tasks.is_some().then(|| outputs.clone());
@@ -101,6 +116,7 @@ impl ThisNode {
             async move { carry(&mailbox, commands, reports).await }
         });
         let mut options = options(&root)?;
+        options.security = abilities::own(isolates);
         options.shares_env = tasks.shares_env;
         options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();

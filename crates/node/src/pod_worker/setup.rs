@@ -12,6 +12,7 @@ use super::Effects;
 use crate::options::NodeOptions;
 use crate::pod::Pod;
 use crate::port::{OperationError, Preparation, ShimCommand, Volume};
+use crate::security;
 use crate::sources::{Source, Sources};
 use crate::volumes::{VolumeError, volumes};
 
@@ -156,6 +157,7 @@ impl Setup {
                     namespace: metadata.namespace.clone(),
                     name: metadata.name.clone(),
                     volumes: volumes.clone(),
+                    group: security::volume_group(&pod.spec, node.security_node()),
                 })));
                 self.preparing = Some(volumes);
             }

@@ -13,7 +13,8 @@ use crate::env::{ENVIRONMENT_ANNOTATION, Environment, environment};
 use crate::options::NodeOptions;
 use crate::output::{OutputSource, ResultsOptions};
 use crate::pod::{self, Role, quantity};
-use crate::port::{Mount, OperationError, ShimCommand, Start, TerminationMessage};
+use crate::port::{Confinement, Mount, OperationError, ShimCommand, Start, TerminationMessage};
+use crate::security;
 use crate::sources::Source;
 use crate::volumes::mounts;
 
@@ -24,6 +25,13 @@ pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The maximum length of a host name.
 const LONGEST_HOSTNAME: usize = 63;
+
+/// What is decided about a container before it starts.
+struct ContainerStart {
+    env: Environment,
+    mounts: Vec<Mount>,
+    confinement: Confinement,
+}
 
 impl PodWorker {
     /// The response to a read. Err: it is unknown whether the object exists.
@@ -85,10 +93,10 @@ impl PodWorker {
     fn start(&mut self, at: usize, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         let Some(spec) = self.spec(at) else { return };
         match self.ready_to_start(spec, node) {
-            Ok((env, mounts)) => {
+            Ok(ready) => {
                 let number = self.containers[at].begin();
                 let Some(spec) = self.spec(at) else { return };
-                out.commands.push(ShimCommand::Start(Box::new(self.order(spec, number, env, mounts, node))));
+                out.commands.push(ShimCommand::Start(Box::new(self.order(spec, number, ready, node))));
             }
             Err(failure) => {
                 if failure.reason == CONFIG_ERROR {
@@ -104,11 +112,7 @@ impl PodWorker {
         }
     }
 
-    fn ready_to_start(
-        &self,
-        spec: &pod::Container,
-        node: &NodeOptions,
-    ) -> Result<(Environment, Vec<Mount>), OperationError> {
+    fn ready_to_start(&self, spec: &pod::Container, node: &NodeOptions) -> Result<ContainerStart, OperationError> {
         if spec.command.is_empty() {
             let has = if spec.args.is_empty() { "no command" } else { "args and no command" };
             let message = format!(
@@ -131,10 +135,9 @@ impl PodWorker {
             let message = "this node has httpGet probes and hooks with scheme HTTP, not HTTPS";
             return Err(config_error(message.to_owned()));
         }
-        if let Some(problem) = self.runs_as_root_against_its_will(spec, node) {
-            let (pod, name) = (self.full_name(), &spec.name);
-            return Err(config_error(format!("{problem} (pod: {pod:?}, container: {name})")));
-        }
+        let who = format!("pod: {:?}, container: {}", self.full_name(), spec.name);
+        let confinement = security::confinement(&self.pod.spec, spec, node.security_node(), &who)
+            .map_err(|refusal| config_error(refusal.to_string()))?;
         if let Some(rule) = spec.restart_policy_rules.iter().find(|rule| rule.action != "Restart") {
             let message =
                 format!("this node has restartPolicyRules with action Restart, not {:?}", rule.action.as_str());
@@ -146,19 +149,7 @@ impl PodWorker {
         if let Some(unmounted) = self.row.unmounted() {
             mounts.retain(|mount| mount.volume != unmounted);
         }
-        Ok((env, mounts))
-    }
-
-    fn runs_as_root_against_its_will(&self, spec: &pod::Container, node: &NodeOptions) -> Option<&'static str> {
-        let (own, of_pod) = (&spec.security_context, &self.pod.spec.security_context);
-        if !own.run_as_non_root.or(of_pod.run_as_non_root).unwrap_or(false) {
-            return None;
-        }
-        match own.run_as_user.or(of_pod.run_as_user) {
-            Some(0) => Some("container's runAsUser breaks non-root policy"),
-            None if node.is_root => Some("container has runAsNonRoot and image will run as root"),
-            _ => None,
-        }
+        Ok(ContainerStart { env, mounts, confinement })
     }
 
     /// The command of a probe, with variables expanded as in the container's own command.
@@ -170,23 +161,19 @@ impl PodWorker {
         }
     }
 
-    fn order(
-        &self,
-        spec: &pod::Container,
-        number: u32,
-        mut env: Environment,
-        mounts: Vec<Mount>,
-        node: &NodeOptions,
-    ) -> Start {
-        let pod = &self.pod.spec;
+    fn order(&self, spec: &pod::Container, number: u32, ready: ContainerStart, node: &NodeOptions) -> Start {
+        let ContainerStart { mut env, mounts, confinement } = ready;
         let argv = match self.row.row() {
             Some(row) => row.run(spec, &mut env),
             None => env.argv(spec),
         };
         // A limit of zero means no limit.
         let limit = |name| quantity(spec.resources.limits.get(name)).filter(|limit| !limit.is_zero());
-        let id = |own: Option<i64>, of_pod: Option<i64>| own.or(of_pod).and_then(|id| u32::try_from(id).ok());
-        let context = &spec.security_context;
+        let id = |field: &str| {
+            let contexts = [&spec.security_context, &self.pod.spec.security_context];
+            let set = contexts.into_iter().find_map(|context| context.get(field)?.as_u64());
+            set.and_then(|id| u32::try_from(id).ok())
+        };
         Start {
             attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
             argv,
@@ -195,8 +182,9 @@ impl PodWorker {
             mounts,
             cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
             memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
-            user: id(context.run_as_user, pod.security_context.run_as_user),
-            group: id(context.run_as_group, pod.security_context.run_as_group),
+            user: id("runAsUser"),
+            group: id("runAsGroup"),
+            confinement,
             termination_message: TerminationMessage {
                 path: match spec.termination_message_path.as_str() {
                     "" => "/dev/termination-log".to_owned(),
@@ -207,6 +195,7 @@ impl PodWorker {
             env: env.into_variables(),
             stdin: spec.stdin,
             inherits_env: node.shares_env
+                && !node.security.isolates
                 && self.pod.metadata.annotations.get(ENVIRONMENT_ANNOTATION).is_some_and(|value| value == "shell"),
             results: node.results.as_ref().map(|options| self.results(spec, options)),
             source: (node.tells_source || node.results.is_some()).then(|| Box::new(self.output_source())),

@@ -13,16 +13,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
-use super::launch::{Launch, MountNamespace, READY};
+use super::launch::{Launch, LaunchReport, MountNamespace};
 use super::layout::AttemptDir;
-use super::mounts::Bind;
+use super::mounts::{Bind, View};
 use super::output::Output;
 use super::reaper::{Ended, Status};
 use super::recorder::{AttemptEnd, command_line};
@@ -31,7 +32,7 @@ use super::wire::Frame;
 use super::{Shim, cgroup, now, processes, termination, volumes};
 use crate::attempts::ResourceUsage;
 use crate::output::OutputEvent;
-use crate::port::{self, Exit, OperationError, Report, Start};
+use crate::port::{self, Confinement, Exit, OperationError, Report, Start};
 
 /// How long to wait until killed processes are gone. Only a process that is stuck in the kernel takes longer.
 pub const KILL_FOR: Duration = Duration::from_secs(5);
@@ -48,8 +49,11 @@ pub struct RunningAttempt {
     pub working_dir: Option<String>,
     pub user: Option<u32>,
     pub group: Option<u32>,
+    pub confinement: Confinement,
     /// The attempt has a mount namespace of its own.
     pub apart: bool,
+    /// The first process of an isolated attempt, once the command runs.
+    pub init: RefCell<Option<InitProcess>>,
     pub cgroup: Option<PathBuf>,
     /// The main process has been reaped: no probe or hook may start any more.
     pub over: Cell<bool>,
@@ -57,8 +61,26 @@ pub struct RunningAttempt {
     pub helpers: RefCell<HashSet<Pid>>,
 }
 
-/// The socket for the launcher's answer, and the text to send to it.
+/// The first process of an isolated attempt (`init.rs`).
+pub struct InitProcess {
+    pub pid: i32,
+    pub pid_namespace: String,
+    writer: OwnedWriteHalf,
+}
+
+impl InitProcess {
+    /// It sends the signal to the command's process group. The socket has room: a line is sent for each signal, and it
+    /// reads them at once.
+    pub fn signal(&self, number: i32) {
+        let _ = self.writer.try_write(format!("{number}\n").as_bytes());
+    }
+}
+
+/// The socket for the launcher's answers, and the line to send to it.
 pub type Launcher = (UnixStream, Vec<u8>);
+
+/// What the launcher still says after the command runs.
+pub type LaunchReports = Lines<BufReader<OwnedReadHalf>>;
 
 struct Started {
     running: Rc<RunningAttempt>,
@@ -119,15 +141,22 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
 fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let slot =
         shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
-    let env = command::environment(&start, &shim.layout, &slot).map_err(|error| create_failure("a volume", &error))?;
+    let isolated = shim.hidden.is_some();
+    let env = command::environment(&start, &shim.layout, &slot, isolated)
+        .map_err(|error| create_failure("a volume", &error))?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
     let own = rustix::process::geteuid().as_raw();
     let other_user = start.user.is_some_and(|user| user != own)
         || start.group.is_some_and(|group| group != rustix::process::getegid().as_raw());
     let limits = start.cpu_limit.is_some() || start.memory_limit.is_some();
-    let apart = !start.mounts.is_empty() || other_user || mentions_termination_log(&start);
+    let apart = isolated
+        || !start.mounts.is_empty()
+        || other_user
+        || start.confinement.read_only_root
+        || mentions_termination_log(&start);
     // The common case needs no launcher and is started directly.
-    let launched = apart || (limits && shim.cgroups().is_some());
+    let confined = start.confinement != Confinement::default();
+    let launched = apart || confined || (limits && shim.cgroups().is_some());
     // Checked before anything is created, so that most failures leave nothing behind.
     let program = if launched {
         None
@@ -172,7 +201,9 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         working_dir: start.working_dir,
         user: start.user,
         group: start.group,
+        confinement: start.confinement,
         apart,
+        init: RefCell::default(),
         cgroup: group,
         over: Cell::new(false),
         helpers: RefCell::default(),
@@ -261,18 +292,26 @@ fn launch_of(
 ) -> Result<Launch, OperationError> {
     let unmade = |error: io::Error| create_failure("its files cannot be made", &error);
     let mounts = if apart {
+        let read_only_root = start.confinement.read_only_root;
         let mut binds = Vec::new();
+        slot.make_dir().map_err(unmade)?;
+        if shim.hidden.is_some() {
+            binds.push(own_tmp(slot, read_only_root).map_err(unmade)?);
+        }
         for mount in &start.mounts {
+            let source = shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?;
+            // A volume that is a path of the machine is a symlink to it.
+            let host = fs::read_link(&source).ok();
             binds.push(Bind {
                 what: format!("volume {:?}", mount.volume),
-                source: shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?,
+                host: host.is_some(),
+                source: host.unwrap_or(source),
                 sub_path: mount.sub_path.clone(),
                 target: mount.path.clone(),
                 read_only: mount.read_only || volumes::is_of_files(&shim.layout, &start.attempt.pod, &mount.volume),
                 optional: false,
             });
         }
-        slot.make_dir().map_err(unmade)?;
         let last_words = slot.termination_log().to_owned();
         fs::write(&last_words, "").map_err(unmade)?;
         fs::set_permissions(&last_words, fs::Permissions::from_mode(0o666)).map_err(unmade)?;
@@ -283,10 +322,15 @@ fn launch_of(
             target: start.termination_message.path.clone(),
             read_only: false,
             optional: true,
+            host: false,
         });
         let stage = slot.stage();
-        fs::create_dir(&stage).map_err(unmade)?;
-        MountNamespace::Apart { hostname: start.hostname.clone(), binds, stage }
+        // An isolated container does not see the node's files; its launcher works elsewhere.
+        if shim.hidden.is_none() {
+            fs::create_dir(&stage).map_err(unmade)?;
+        }
+        let view = View { binds, stage, read_only_root, hidden: shim.hidden.clone() };
+        MountNamespace::Apart { hostname: start.hostname.clone(), view }
     } else {
         MountNamespace::Machine
     };
@@ -298,7 +342,17 @@ fn launch_of(
         cgroup,
         user: start.user,
         group: start.group,
+        confinement: start.confinement.clone(),
     })
+}
+
+/// On the disk of the node, and not in memory: a container may write more there than the memory holds.
+fn own_tmp(slot: &AttemptDir, read_only: bool) -> io::Result<Bind> {
+    let source = slot.tmp();
+    fs::create_dir(&source)?;
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o1777))?;
+    let (what, target) = ("its own /tmp".to_owned(), "/tmp".to_owned());
+    Ok(Bind { what, source, sub_path: String::new(), target, read_only, optional: false, host: false })
 }
 
 /// Starts this executable in place of the command. Its instructions are sent over the socket.
@@ -313,33 +367,60 @@ pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, L
         // The process is marked as part of the attempt from the beginning, so that it is found like any other process
         // of it.
         .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned());
-    let text = serde_json::to_vec(launch)?;
+    let mut text = serde_json::to_vec(launch)?;
+    text.push(b'\n');
     let (pid, pipes) = shim.spawner.spawn(command, theirs.into())?;
     Ok((pid, pipes, (ours, text)))
 }
 
-/// Waits until the launcher has become the command, or says why not. None: the launcher ended without an answer.
-pub async fn launched((mut socket, text): Launcher) -> Option<Result<(), OperationError>> {
+/// Waits until the command is executed, or the launcher says why not. None: the launcher ended without an answer. Some
+/// process: the command is isolated, and that is the first process of its namespace.
+pub async fn launched(
+    (socket, text): Launcher,
+) -> Option<Result<Option<(InitProcess, LaunchReports)>, OperationError>> {
+    let (reader, mut writer) = socket.into_split();
     // A failed write shows in the answer.
-    let _ = socket.write_all(&text).await;
-    let _ = socket.shutdown().await;
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer).await;
-    let (ready, rest) = match answer.split_first() {
-        Some((&READY, rest)) => (true, rest),
-        _ => (false, &answer[..]),
-    };
-    match serde_json::from_slice(rest) {
-        Ok(failure) => Some(Err(failure)),
-        Err(_) => ready.then_some(Ok(())),
+    let _ = writer.write_all(&text).await;
+    let mut lines = BufReader::new(reader).lines();
+    let (mut ready, mut pid, mut namespace) = (false, None, None);
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(LaunchReport::Executing) => ready = true,
+            Ok(LaunchReport::Failed(failure)) => return Some(Err(failure)),
+            // These two come from different processes, in any order.
+            Ok(LaunchReport::Init { pid: first }) => pid = Some(first),
+            Ok(LaunchReport::Running { pid_namespace }) => namespace = Some(pid_namespace),
+            Ok(LaunchReport::Ended { .. }) | Err(_) => return None,
+        }
+        if let (Some(pid), Some(pid_namespace)) = (pid, &namespace) {
+            let pid_namespace = pid_namespace.clone();
+            return Some(Ok(Some((InitProcess { pid, pid_namespace, writer }, lines))));
+        }
     }
+    ready.then_some(Ok(None))
+}
+
+/// How an isolated command ended. None: the first process of its namespace was killed.
+async fn told_end(mut lines: LaunchReports) -> Option<(Status, ResourceUsage)> {
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(LaunchReport::Ended { status, usage }) = serde_json::from_str(&line) {
+            return Some((status, usage));
+        }
+    }
+    None
 }
 
 /// From here to the record nothing depends on whether the deciding process is alive.
 async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
+    let mut reports = None;
     if let Some(launcher) = started.launcher.take() {
         match launched(launcher).await {
-            Some(Ok(())) => shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at }),
+            Some(Ok(isolated)) => {
+                let (init, lines) = isolated.unzip();
+                *started.running.init.borrow_mut() = init;
+                reports = lines;
+                shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at });
+            }
             outcome => {
                 let failure = match outcome {
                     Some(Err(failure)) => failure,
@@ -361,14 +442,23 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
         ended = &mut started.ended => ended,
         () = started.output.pump(&shim) => (&mut started.ended).await,
     };
-    let ended = ended.unwrap_or(Ended {
+    let mut ended = ended.unwrap_or(Ended {
         status: Status::Signalled(libc::SIGKILL),
         alone: false,
         usage: ResourceUsage::default(),
     });
+    if let Some(reports) = reports {
+        // All processes that have the other end have ended: what was said is there.
+        let told = timeout(DRAIN_FOR, told_end(reports)).await.ok().flatten();
+        let (status, usage) = told.unwrap_or((Status::Signalled(libc::SIGKILL), ended.usage));
+        (ended.status, ended.usage) = (status, usage);
+    }
     let finished_at = now();
     let out_of_memory = started.running.cgroup.as_deref().is_some_and(cgroup::out_of_memory);
     end_everything(&shim, &attempt, &started.running, ended.alone).await;
+    if shim.hidden.is_some() && started.slot.discard_tmp(&shim.layout.trash()) {
+        shim.discarded.notify_one();
+    }
     let _ = timeout(DRAIN_FOR, started.output.drain(&shim)).await;
     started.output.finish(&shim);
     // The shim killed the attempt because the deciding process is gone. An attempt that ended by itself at the same

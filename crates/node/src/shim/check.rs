@@ -16,7 +16,7 @@ use super::launch::{Launch, MountNamespace};
 use super::reaper::Status;
 use super::spawn::{self, Pipes};
 use super::{Shim, command};
-use crate::port::{Attempt, Check, Report};
+use crate::port::{Attempt, Check, Confinement, Report};
 
 /// The amount of a probe's output that the kubelet shows.
 const MOST_OUTPUT: usize = 10 * 1024;
@@ -151,11 +151,13 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
 fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pid, Pipes, Option<Launcher>), String> {
     let name = argv.first().ok_or("there is no command")?.clone();
     let dir = running.working_dir.as_deref();
-    if running.apart || running.cgroup.is_some() {
-        let mounts = if running.apart {
-            MountNamespace::With { pid: running.pid.as_raw_nonzero().get() }
-        } else {
-            MountNamespace::Machine
+    if running.apart || running.cgroup.is_some() || running.confinement != Confinement::default() {
+        let mounts = match &*running.init.borrow() {
+            Some(init) => MountNamespace::With { pid: init.pid, pid_namespace: Some(init.pid_namespace.clone()) },
+            None if running.apart => {
+                MountNamespace::With { pid: running.pid.as_raw_nonzero().get(), pid_namespace: None }
+            }
+            None => MountNamespace::Machine,
         };
         let launch = Launch {
             argv,
@@ -165,6 +167,7 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
             cgroup: running.cgroup.clone(),
             user: running.user,
             group: running.group,
+            confinement: running.confinement.clone(),
         };
         let (pid, pipes, launcher) = spawn_launcher(shim, &launch).map_err(|error| error.to_string())?;
         return Ok((pid, pipes, Some(launcher)));

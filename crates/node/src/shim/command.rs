@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use compact_str::CompactString;
 use rustix::fs::{Access, access};
 
 use super::layout::{AttemptDir, Layout};
-use super::processes;
+use super::{confine, processes};
 use crate::port::{OperationError, Start};
 
 /// The command cannot be executed.
@@ -43,21 +44,38 @@ pub type Variables = Vec<(OsString, OsString)>;
 /// The complete environment of an attempt. Variables of the container override those of the shell that started the node,
 /// if the attempt gets them, and these override those that every process gets. The variables by which its orphans are
 /// found override all others.
-pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Result<Variables> {
+pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir, isolated: bool) -> io::Result<Variables> {
     let inherited = |name: &str, otherwise: &str| std::env::var_os(name).unwrap_or_else(|| otherwise.into());
+    let home = || -> OsString {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let user = start.user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        confine::home_of(user, &passwd).unwrap_or("/").into()
+    };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::from([
         ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
         ("HOSTNAME".into(), start.hostname.clone().into()),
-        // The home directory of another user is not known.
-        ("HOME".into(), if start.user.is_some() { "/".into() } else { inherited("HOME", "/") }),
+        // Without isolation the home directory is that of the shell, unless the user is another one.
+        (
+            "HOME".into(),
+            match (isolated, start.user) {
+                (true, _) => home(),
+                (false, Some(_)) => "/".into(),
+                (false, None) => inherited("HOME", "/"),
+            },
+        ),
     ]);
-    if start.inherits_env {
+    if start.inherits_env && !isolated {
         variables.extend(std::env::vars_os());
     }
-    variables.insert("TALLY_TERMINATION_LOG".into(), slot.termination_log().into());
+    // An isolated container does not see the node's own files.
+    let words = if isolated { start.termination_message.path.clone().into() } else { slot.termination_log().into() };
+    variables.insert("TALLY_TERMINATION_LOG".into(), words);
     for mount in &start.mounts {
-        let path = layout.volume(&start.attempt.pod, &mount.volume)?;
-        variables.insert(volume_variable(&mount.volume).into(), path.into());
+        let path = match isolated {
+            true => mount.path.clone().into(),
+            false => layout.volume(&start.attempt.pod, &mount.volume)?.into(),
+        };
+        variables.insert(volume_variable(&mount.volume).into(), path);
     }
     variables.extend(start.env.iter().map(|(name, value)| (name.into(), value.into())));
     variables.insert(processes::ATTEMPT.into(), processes::mark(&start.attempt).into());
@@ -65,7 +83,8 @@ pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir) -> io::Res
     Ok(variables.into_iter().collect())
 }
 
-/// `TALLY_VOLUME_MY_DATA` for `my-data`: the path of the volume, valid even if it cannot be mounted.
+/// `TALLY_VOLUME_MY_DATA` for `my-data`: the path of the volume, valid even if it cannot be mounted; in an isolated
+/// container, where it is mounted.
 pub fn volume_variable(volume: &str) -> String {
     format!("TALLY_VOLUME_{}", volume.replace(['-', '.'], "_").to_ascii_uppercase())
 }

@@ -2,24 +2,28 @@
 //! starting a process - namespaces, mounts, another user, a control group - and then becomes the command. Between fork
 //! and exec none of that could be done in safe Rust; in a separate process all of it can.
 //!
-//! Its instructions arrive over its standard input, a socket, and its answer goes back there: a full stop when it is
-//! about to execute the command, and a failure if there is one. The socket closes by itself when the command is
-//! executed.
+//! Its instructions arrive over its standard input, a socket, as one line, and its reports go back there, one line each.
+//! The socket closes by itself when the command is executed. An isolated command is started by the first process of its
+//! PID namespace (`init.rs`), which keeps the socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Gid, Pid, PidfdFlags, Uid};
+use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::ThreadNameSpaceType;
 use serde::{Deserialize, Serialize};
 
 use super::command::{self, CREATE_ERROR, failure};
-use super::{cgroup, mounts};
-use crate::port::OperationError;
+use super::mounts::LeftNamespaces;
+use super::reaper::Status;
+use super::sys::{self, OnlyThread};
+use super::{cgroup, confine, init, mounts};
+use crate::attempts::ResourceUsage;
+use crate::port::{Confinement, OperationError};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
@@ -30,6 +34,7 @@ pub struct Launch {
     pub cgroup: Option<PathBuf>,
     pub user: Option<u32>,
     pub group: Option<u32>,
+    pub confinement: Confinement,
 }
 
 /// The mount namespace of the process.
@@ -38,27 +43,69 @@ pub enum MountNamespace {
     /// The machine's.
     Machine,
     /// A new one of its own.
-    Apart { hostname: String, binds: Vec<mounts::Bind>, stage: PathBuf },
+    Apart { hostname: String, view: mounts::View },
     /// That of another process, which has its own.
-    With { pid: i32 },
+    With { pid: i32, pid_namespace: Option<String> },
 }
 
-/// The byte that is sent before the command is executed.
-pub const READY: u8 = b'.';
+/// What the launcher says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum LaunchReport {
+    /// The command is about to be executed. If the socket closes next, it was.
+    Executing,
+    Failed(OperationError),
+    /// The first process of the command's PID namespace, as this namespace numbers it.
+    Init {
+        pid: i32,
+    },
+    /// The command was executed, in this PID namespace.
+    Running {
+        pid_namespace: String,
+    },
+    /// The command has ended. Nothing else of its PID namespace will be left.
+    Ended {
+        status: Status,
+        usage: ResourceUsage,
+    },
+}
+
+pub fn tell(socket: &mut UnixStream, report: &LaunchReport) {
+    let mut line = serde_json::to_vec(report).unwrap_or_default();
+    line.push(b'\n');
+    // The shim may be gone. Then nothing is left to be told, and the socket's end is noticed elsewhere.
+    let _ = socket.write_all(&line);
+}
 
 pub fn main() -> ExitCode {
-    let Ok(mut socket) = take_socket() else { return ExitCode::from(127) };
-    let mut text = Vec::new();
-    let told = socket.read_to_end(&mut text).and_then(|_| Ok(serde_json::from_slice::<Launch>(&text)?));
-    let failure = match told {
-        Ok(launch) => match enter(&launch) {
-            Ok(()) => execute(&launch, &mut socket),
-            Err(failure) => failure,
+    let (Ok(mut socket), Ok(alone)) = (take_socket(), OnlyThread::check()) else { return ExitCode::from(127) };
+    let failure = match listen(&socket) {
+        Ok(launch) => match (leave(&launch), &launch.mounts) {
+            (Err(failure), _) => failure,
+            (Ok(left), MountNamespace::Apart { view, .. }) if view.hidden.is_some() => {
+                return init::main(&launch, &left, socket, &alone);
+            }
+            (Ok(_), MountNamespace::With { pid_namespace: Some(_), .. }) => {
+                return init::beside(&launch, socket, &alone);
+            }
+            (Ok(left), _) => match arrange(&launch, &left) {
+                Ok(()) => execute(&launch, false, || tell(&mut socket, &LaunchReport::Executing)),
+                Err(failure) => failure,
+            },
         },
         Err(error) => failure(CREATE_ERROR, format!("the launcher was not told what to do: {error}")),
     };
-    let _ = socket.write_all(&serde_json::to_vec(&failure).unwrap_or_default());
+    tell(&mut socket, &LaunchReport::Failed(failure));
     ExitCode::from(127)
+}
+
+/// The shim sends nothing else before it has heard that the command runs.
+fn listen(socket: &UnixStream) -> io::Result<Launch> {
+    let mut line = Vec::new();
+    BufReader::with_capacity(64 * 1024, socket).read_until(b'\n', &mut line)?;
+    if line.pop() != Some(b'\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
 }
 
 /// Standard input becomes what a command expects: /dev/null.
@@ -68,90 +115,95 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(socket)
 }
 
-fn enter(launch: &Launch) -> Result<(), OperationError> {
+/// Enters the control group, and leaves the namespaces of the machine.
+fn leave(launch: &Launch) -> Result<LeftNamespaces, OperationError> {
     if let Some(group) = &launch.cgroup {
         cgroup::join(group).map_err(|error| command::create_failure("no control group could be entered", &error))?;
     }
     match &launch.mounts {
-        MountNamespace::Machine => Ok(()),
-        MountNamespace::Apart { hostname, binds, stage } => apart(hostname, binds, stage),
-        MountNamespace::With { pid } => with(*pid)
+        MountNamespace::Machine => Ok(LeftNamespaces::None),
+        MountNamespace::Apart { hostname, view } => {
+            let left = mounts::leave(view.hidden.is_some());
+            if left.is_ok() {
+                // A host name that is too long, or that this user may not set, is still in HOSTNAME.
+                let _ = rustix::system::sethostname(hostname.as_bytes());
+            }
+            left.or_else(|error| not_left(view, &error))
+        }
+        MountNamespace::With { pid, pid_namespace } => with(*pid, pid_namespace.as_deref())
+            .map(|()| LeftNamespaces::None)
             .map_err(|error| failure(CREATE_ERROR, format!("the container's namespaces cannot be entered: {error}"))),
     }
 }
 
-fn apart(hostname: &str, binds: &[mounts::Bind], stage: &std::path::Path) -> Result<(), OperationError> {
-    if let Err(error) = mounts::leave() {
-        if binds.iter().all(|bind| bind.optional) {
-            return Ok(());
-        }
-        let wanted: Vec<_> = binds.iter().filter(|bind| !bind.optional).map(|bind| bind.target.as_str()).collect();
-        return Err(failure(
-            CREATE_ERROR,
-            format!(
-                "volumes cannot be mounted at {}: this user may not make a mount namespace here ({error}). Run the node as \
-                 root or where user namespaces are allowed, or drop the volumeMounts and use the directory that \
-                 TALLY_VOLUME_<NAME> names",
-                wanted.join(", ")
-            ),
-        ));
+fn not_left(view: &mounts::View, error: &io::Error) -> Result<LeftNamespaces, OperationError> {
+    let needs = "this user may not make a mount namespace here";
+    if view.hidden.is_some() || view.read_only_root {
+        return Err(failure(CREATE_ERROR, format!("the container cannot be isolated: {needs} ({error})")));
     }
-    // A host name that is too long, or that this user may not set, is still in HOSTNAME.
-    let _ = rustix::system::sethostname(hostname.as_bytes());
-    mounts::arrange(binds.to_vec(), stage).map_err(|why| failure(CREATE_ERROR, why))
+    if view.binds.iter().all(|bind| bind.optional) {
+        return Ok(LeftNamespaces::None);
+    }
+    let wanted: Vec<_> = view.binds.iter().filter(|bind| !bind.optional).map(|bind| bind.target.as_str()).collect();
+    Err(failure(
+        CREATE_ERROR,
+        format!(
+            "volumes cannot be mounted at {}: {needs} ({error}). Run the node as root or where user namespaces are \
+             allowed, or drop the volumeMounts and use the directory that TALLY_VOLUME_<NAME> names",
+            wanted.join(", ")
+        ),
+    ))
 }
 
-fn with(pid: i32) -> io::Result<()> {
+/// Mounts what the command sees, if its mount namespace is new.
+pub fn arrange(launch: &Launch, left: &LeftNamespaces) -> Result<(), OperationError> {
+    match (&launch.mounts, left) {
+        (MountNamespace::Apart { view, .. }, LeftNamespaces::Mounts | LeftNamespaces::MountsAndUsers) => {
+            mounts::arrange(view.clone()).map_err(|why| failure(CREATE_ERROR, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn with(pid: i32, pid_namespace: Option<&str>) -> io::Result<()> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-    let apart = ThreadNameSpaceType::MOUNT | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+    let mut apart = ThreadNameSpaceType::MOUNT | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+    if pid_namespace.is_some() {
+        apart |= ThreadNameSpaceType::PROCESS_ID | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION;
+    }
+    // The process may have ended, and another one may have got its number before it was opened.
+    if let Some(expected) = pid_namespace
+        && std::fs::read_link(format!("/proc/{}/ns/pid", pid.as_raw_nonzero()))?.as_os_str() != expected
+    {
+        return Err(io::Error::other("the container has ended"));
+    }
     // The initial user namespace, where the node is root, cannot be entered again, and need not be.
     rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart)
         .or_else(|_| rustix::thread::move_into_thread_name_spaces(process.as_fd(), apart | ThreadNameSpaceType::USER))
         .map_err(io::Error::from)
 }
 
-/// Returns only on failure.
-fn execute(launch: &Launch, socket: &mut UnixStream) -> OperationError {
+/// Becomes the command. Returns only on failure. `ready` is called when nothing but the execution can fail.
+pub fn execute(launch: &Launch, isolated: bool, ready: impl FnOnce()) -> OperationError {
     let Some(name) = launch.argv.first() else { return failure(command::START_ERROR, "there is no command") };
     let dir = launch.working_dir.as_deref();
-    let own = rustix::process::geteuid().as_raw();
-    let other = launch.user.filter(|user| *user != own);
-    if let Some(user) = other.filter(|_| own != 0) {
-        return failure(
-            CREATE_ERROR,
-            format!("runAsUser {user}: this node runs as user {own} and cannot become another"),
-        );
-    }
-    let own_group = rustix::process::getegid().as_raw();
-    let other_group = launch.group.filter(|group| *group != own_group);
-    if let Some(group) = other_group.filter(|_| own != 0) {
-        let message = format!("runAsGroup {group}: this node runs as group {own_group} and cannot become another");
-        return failure(CREATE_ERROR, message);
-    }
     let path = match command::check_dir(dir).and_then(|()| command::resolve(name, &launch.env, dir)) {
         Ok(path) => path,
         Err(failure) => return failure,
     };
+    if isolated && let Err(error) = sys::close_others_on_exec() {
+        return command::create_failure("descriptors of the node cannot be closed", &error);
+    }
+    if let Err(failure) = confine::apply(launch, isolated) {
+        return failure;
+    }
     let mut command = Command::new(&path);
     command.arg0(name).args(&launch.argv[1..]).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
     if let Some(dir) = dir {
         command.current_dir(dir);
     }
-    if let Some(group) = other_group {
-        command.gid(group);
-    }
-    if let Some(user) = other {
-        command.uid(user);
-    }
-    if other.is_some() || other_group.is_some() {
-        // So that the new user can open /dev/stdout. If the owner cannot be changed, the process can still write to its
-        // output.
-        let (user, group) = (other.map(Uid::from_raw), other_group.map(Gid::from_raw));
-        let _ = rustix::fs::fchown(rustix::stdio::stdout(), user, group);
-        let _ = rustix::fs::fchown(rustix::stdio::stderr(), user, group);
-    }
-    let _ = socket.write_all(&[READY]);
+    ready();
     let error = command.exec();
     command::not_executed(name, &path, &error)
 }

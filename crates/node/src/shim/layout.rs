@@ -33,6 +33,11 @@ impl Layout {
         self.root.join("journal")
     }
 
+    /// The path of the control groups that a shim of this directory uses.
+    pub fn cgroup(&self) -> PathBuf {
+        self.root.join("cgroup")
+    }
+
     /// The termination messages of running attempts.
     pub fn words(&self) -> PathBuf {
         self.root.join("words")
@@ -133,9 +138,20 @@ impl AttemptDir {
         make_private(&self.dir)
     }
 
+    /// Moves the /tmp of a container that has ended to the trash, where it is deleted later. False: there is none.
+    pub fn discard_tmp(&self, trash: &Path) -> bool {
+        let pod = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        fs::rename(self.tmp(), trash.join(format!("{pod}.{}.tmp", self.stem))).is_ok()
+    }
+
     /// An empty directory for the launcher to work in.
     pub fn stage(&self) -> PathBuf {
         self.file("stage")
+    }
+
+    /// The /tmp of an isolated container.
+    pub fn tmp(&self) -> PathBuf {
+        self.file("tmp")
     }
 
     pub fn log(&self, number: u64) -> PathBuf {
@@ -166,6 +182,7 @@ impl AttemptDir {
         }
         self.forget_words();
         let _ = fs::remove_dir(self.stage());
+        let _ = fs::remove_dir_all(self.tmp());
     }
 }
 

@@ -11,10 +11,12 @@
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
 //! ROOT/journal                     the record of all attempts: started, running, ended (`journal.rs`)
 //! ROOT/attempts/UID                the records of the attempts of a Job that have ended (`recorder.rs`)
+//! ROOT/cgroup                      the control group of the shim that used the directory last (`cgroup.rs`)
 //! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
 //!     volumes/.NAME                the list of files in it that the shim wrote, if any
+//!     NAME.NUMBER.tmp/             the /tmp of an isolated attempt
 //!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed, but
 //!                                  not before the reader of the output has read them, if there is one
 //! ROOT/trash/UID/                  Pods that are being removed
@@ -39,10 +41,14 @@
 //! missing or truncated, which is never read as an exit; then the Pod's status in the API applies. A Pod is removed by
 //! one rename, so it exists completely or not at all.
 
+pub mod abilities;
 mod attempt;
 mod cgroup;
 mod check;
 mod command;
+mod confine;
+mod init;
+mod isolate;
 mod journal;
 mod launch;
 pub mod layout;
@@ -54,6 +60,7 @@ mod reaper;
 mod recorder;
 mod recover;
 mod results;
+mod seccomp;
 mod spawn;
 mod sys;
 mod termination;
@@ -66,7 +73,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -87,6 +94,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::output::FollowOptions;
 use crate::port::{Attempt, Report, ShimCommand, Signal};
+use isolate::HiddenPath;
 use journal::Journal;
 use layout::Layout;
 use recorder::{AttemptRecorder, JobLog, RecordLimits};
@@ -101,6 +109,10 @@ const MOST_WORDS: usize = 4096;
 
 /// The first argument that makes a program the shim.
 pub const COMMAND: &str = "node-shim";
+/// An argument of the shim: containers are isolated, and the paths that follow are hidden.
+const ISOLATE: &str = "--isolate";
+/// The first argument of the process that tries whether containers can be isolated.
+const TRY_ISOLATION: &str = "--try-isolation";
 
 /// The command line of the shim, after that argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +123,8 @@ pub struct Arguments {
     pub results: Option<PathBuf>,
     /// The file for a line about each attempt, in the columns of GNU parallel.
     pub job_log: Option<PathBuf>,
+    /// What containers must not see. None: they are not isolated.
+    pub hidden: Option<Vec<PathBuf>>,
 }
 
 /// What happens to the output of attempts.
@@ -131,14 +145,24 @@ impl Arguments {
     pub fn to_args(&self) -> Vec<OsString> {
         let settings = serde_json::to_string(&self.output).unwrap_or_default();
         let path = |path: &Option<PathBuf>| path.as_ref().map(OsString::from).unwrap_or_default();
-        vec![self.root.clone().into(), settings.into(), path(&self.results), path(&self.job_log)]
+        let mut args = vec![self.root.clone().into(), settings.into(), path(&self.results), path(&self.job_log)];
+        if let Some(hidden) = &self.hidden {
+            args.push(ISOLATE.into());
+            args.extend(hidden.iter().map(OsString::from));
+        }
+        args
     }
 
     fn parse(args: &[OsString]) -> Option<Self> {
-        let [root, settings, results, job_log] = args else { return None };
+        let [root, settings, results, job_log, rest @ ..] = args else { return None };
+        let hidden = match rest {
+            [] => None,
+            [first, hidden @ ..] if first == ISOLATE => Some(hidden.iter().map(PathBuf::from).collect()),
+            _ => return None,
+        };
         let output = serde_json::from_str(settings.to_str()?).ok()?;
         let path = |path: &OsString| Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
-        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log) })
+        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log), hidden })
     }
 }
 
@@ -147,6 +171,9 @@ impl Arguments {
 pub fn main(args: &[OsString]) -> ExitCode {
     if args.first().is_some_and(|arg| arg == "--launch") {
         return launch::main();
+    }
+    if args.first().is_some_and(|arg| arg == TRY_ISOLATION) {
+        return abilities::main();
     }
     let Some(arguments) = Arguments::parse(args) else {
         eprintln!("tally: node-shim is started by tally itself");
@@ -232,6 +259,10 @@ struct Shim {
     discarded: Notify,
     stopping: Cell<bool>,
     cgroups: OnceCell<Option<cgroup::Cgroups>>,
+    /// The control group of this process and all that it starts.
+    tracking: RefCell<Option<cgroup::TrackingGroup>>,
+    /// What containers must not see. None: they are not isolated.
+    hidden: Option<Vec<HiddenPath>>,
     /// The standard input for the first container that asks for it.
     stdin: Cell<Option<OwnedFd>>,
 }
@@ -247,6 +278,8 @@ impl Shim {
         for dir in [layout.pods(), layout.trash(), layout.words()] {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
         }
+        // Before anything is started: every process is in the group from its beginning.
+        let tracking = cgroup::TrackingGroup::enter(&layout);
         let (journal, silent) = Journal::open(&layout.journal()).map_err(explain)?;
         let boot = processes::boot();
         let results = arguments.results.as_deref().map(|directory| {
@@ -282,6 +315,8 @@ impl Shim {
             discarded: Notify::new(),
             stopping: Cell::new(false),
             cgroups: OnceCell::new(),
+            tracking: RefCell::new(tracking),
+            hidden: arguments.hidden.as_ref().map(|hidden| hidden.iter().map(|path| HiddenPath::new(path)).collect()),
             stdin: Cell::new(Some(take_input()?)),
         };
         if silent > 0 {
@@ -345,7 +380,8 @@ impl Shim {
                 let pod = preparation.pod.clone();
                 let name = format!("{}/{}", preparation.namespace, preparation.name);
                 self.names.borrow_mut().insert(pod.clone(), name);
-                self.report(match volumes::prepare(&self.layout, &preparation) {
+                let hidden = self.hidden.as_deref().unwrap_or_default();
+                self.report(match volumes::prepare(&self.layout, &preparation, hidden) {
                     Ok(()) => Report::Prepared { pod },
                     Err(failure) => Report::Unprepared { pod, failure },
                 });
@@ -383,11 +419,11 @@ impl Shim {
     fn send_signal(&self, attempt: &Attempt, signal: Signal) {
         let Some(running) = self.attempts.borrow().get(attempt).cloned() else { return };
         match signal {
-            Signal::Number(number) => {
-                if let Some(signal) = sys::signal(number) {
-                    self.reaper.signal(running.pid, signal);
-                }
-            }
+            Signal::Number(number) => match (&*running.init.borrow(), sys::signal(number)) {
+                (Some(init), _) => init.signal(number),
+                (None, Some(signal)) => self.reaper.signal(running.pid, signal),
+                (None, None) => {}
+            },
             Signal::Kill => self.kill(&running),
         }
     }
@@ -428,6 +464,7 @@ impl Shim {
             self.reaper.round().await;
         }
         volumes::unmount_all(&self.layout);
+        drop(self.tracking.take());
     }
 
     fn begun(&self) {
@@ -450,10 +487,11 @@ impl Shim {
 
     fn cgroups(&self) -> Option<&cgroup::Cgroups> {
         let made = self.cgroups.get_or_init(|| {
-            let root = fs::metadata(self.layout.root());
-            let name =
-                root.map_or_else(|_| "tally-node".to_owned(), |root| format!("tally-{}-{}", root.dev(), root.ino()));
-            let cgroups = cgroup::Cgroups::new(&name);
+            let home = match &*self.tracking.borrow() {
+                Some(tracking) => Ok(tracking.home().to_owned()),
+                None => cgroup::home(),
+            };
+            let cgroups = home.and_then(|home| cgroup::Cgroups::new(&home, &cgroup::name(&self.layout)));
             match &cgroups {
                 Ok(cgroups) if cgroups.missing().is_empty() => {}
                 Ok(cgroups) => self.note(format!("limits of {} are not applied here", cgroups.missing().join(" and "))),
@@ -518,6 +556,14 @@ impl Shim {
             let _ = writer.write_all(&buffer).await;
             buffer.clear();
         }
+    }
+}
+
+/// Kills what a node with this directory has started, where the kernel keeps a list of it. For a directory whose processes
+/// have all been killed.
+pub fn end_left_behind(root: &std::path::Path) {
+    if let Ok(root) = fs::canonicalize(root) {
+        cgroup::end_left_behind(&Layout::new(&root));
     }
 }
 

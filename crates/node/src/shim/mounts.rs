@@ -1,5 +1,6 @@
-//! Mounts volumes in a mount namespace of the container's own. The machine's own mounts do not change, and all mounts
-//! disappear with the container's last process. Runs in the launcher, before the command.
+//! The mounts of a container, in a mount namespace of its own: its volumes, and for isolation the rest (`isolate.rs`). The
+//! machine's own mounts do not change, and all mounts disappear with the container's last process. Runs in the launcher,
+//! before the command.
 //!
 //! A mount point that does not exist on this machine is created without changing the machine: the nearest existing
 //! directory is covered by a tmpfs that shows all its entries, and the new one. As in any container, what a process
@@ -9,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
@@ -20,6 +21,7 @@ use rustix::mount::{
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
+use super::isolate::{self, Devices, HiddenPath};
 use super::{sys, volumes};
 
 /// One volume at one mount point.
@@ -33,52 +35,97 @@ pub struct Bind {
     pub read_only: bool,
     /// A failure of this mount is ignored.
     pub optional: bool,
+    /// The source is a path of the machine, not of the node.
+    pub host: bool,
 }
+
+/// What a container sees instead of the machine's own mounts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    pub binds: Vec<Bind>,
+    /// An empty directory to work in.
+    pub stage: PathBuf,
+    /// Everything but volumes, /dev and /proc is read-only.
+    pub read_only_root: bool,
+    /// What the container must not see. None: it is not isolated.
+    pub hidden: Option<Vec<HiddenPath>>,
+}
+
+/// Which namespaces of the machine a process has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftNamespaces {
+    None,
+    Mounts,
+    /// It is in a user namespace of its own, too.
+    MountsAndUsers,
+}
+
+/// Where devices and processes are.
+const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Showing a directory costs one mount per entry; the kernel permits 100,000 in a namespace.
 const MOST_ENTRIES: usize = 10_000;
 
-/// Leaves the machine's mount and host name namespaces: as root, or else in a user namespace that contains only this
-/// user.
-pub fn leave() -> io::Result<()> {
-    let apart = UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
+/// Leaves the machine's mount and host name namespaces, and for isolation those of processes and of memory that
+/// processes share: as root, or else in a user namespace that contains only this user.
+pub fn leave(isolated: bool) -> io::Result<LeftNamespaces> {
+    let mut apart = UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
+    if isolated {
+        apart |= UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
+    }
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    match sys::unshare(apart) {
+    let left = match sys::unshare(apart) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             sys::unshare(apart | UnshareFlags::NEWUSER)?;
             fs::write("/proc/self/setgroups", "deny")?;
             fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
             fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+            LeftNamespaces::MountsAndUsers
         }
-        outcome => outcome?,
-    }
-    Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?)
+        outcome => outcome.map(|()| LeftNamespaces::Mounts)?,
+    };
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    Ok(left)
 }
 
-/// Mounts everything. `stage` is an empty directory to work in.
-pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
+/// Mounts everything. For isolation, called in the namespace of the container's processes, of which /proc shows those.
+pub fn arrange(view: View) -> Result<(), String> {
+    let View { mut binds, stage, read_only_root, hidden } = view;
+    let here = std::env::current_dir().ok();
     // Parents first, so that no mount is hidden by a later one above it.
     binds.sort_by_key(|bind| Path::new(&bind.target).components().count());
+    let mut trees: Vec<(Bind, Option<Tree>)> = binds.into_iter().map(|bind| (bind, None)).collect();
     // Sources are opened before anything is mounted: a volume may be mounted over the very directory that contains
-    // them.
-    let mut trees = Vec::new();
-    for bind in binds {
-        match take(&bind) {
-            Ok(tree) => trees.push((bind, tree)),
-            Err(_) if bind.optional => {}
-            Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
-        }
+    // them. For isolation, those of the machine are opened when the rest is hidden: a part of the machine is mounted
+    // without the node's own files, and with the container's own processes and devices. A device that a volume names
+    // itself is meant, and opened before.
+    let isolated = hidden.is_some();
+    take_all(&mut trees, |bind| !bind.host || !isolated || is_character_device(&bind.source))?;
+    let mut places = Places { covers: Vec::new(), covered: Vec::new(), mounted: Vec::new() };
+    if let Some(hidden) = &hidden {
+        let devices = Devices::take();
+        isolate::hide(hidden)?;
+        // There is no list of permitted devices: root could open the disk by any node of it.
+        isolate::change_root(libc::MOUNT_ATTR_NODEV).map_err(|error| format!("/ cannot be restricted: {error}"))?;
+        places.covers.push(isolate::furnish(&devices)?);
     }
-    let mut places = Places { covers: Vec::new(), mounted: Vec::new() };
+    take_all(&mut trees, |_| true)?;
+    trees.retain(|(_, tree)| tree.is_some());
+    if read_only_root {
+        shut_root().map_err(|error| format!("/ cannot be made read-only: {error}"))?;
+    }
     // First of all, while the stage is visible: a volume may hide it.
     if trees
         .iter()
         .any(|(bind, _)| matches!(nearest(Path::new(&bind.target)), Ok((there, Some(_))) if there == Path::new("/")))
     {
+        // The files of the node are hidden; the container gets another /tmp afterwards.
+        let stage = if isolated { Path::new("/tmp") } else { &stage };
         places.cover_root(stage).map_err(|error| format!("no new directory can be shown in /: {error}"))?;
     }
     let mut read_only = Vec::new();
     for (bind, tree) in trees {
+        let Some(tree) = tree else { continue };
         let outcome = places.find(&bind.target, tree.is_dir).and_then(|place| {
             let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
             move_mount(&tree.fd, "", CWD, &place, flags)?;
@@ -98,6 +145,44 @@ pub fn arrange(mut binds: Vec<Bind>, stage: &Path) -> Result<(), String> {
     // Last: mount points for other volumes may have been created in these.
     for (what, place) in read_only {
         shut(&place).map_err(|error| format!("{what} cannot be made read-only at {}: {error}", place.display()))?;
+    }
+    for place in places.covered.iter().filter(|_| read_only_root) {
+        shut(place).map_err(|error| format!("{} cannot be made read-only: {error}", place.display()))?;
+    }
+    if isolated {
+        // The directory by its path: that which this process is in may be hidden by now.
+        let entered = here.is_some_and(|here| rustix::process::chdir(here).is_ok());
+        if !entered {
+            rustix::process::chdir("/").map_err(|error| format!("/ cannot be entered: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the sources that are wanted now and have not been opened.
+fn take_all(trees: &mut [(Bind, Option<Tree>)], now: impl Fn(&Bind) -> bool) -> Result<(), String> {
+    for (bind, tree) in trees.iter_mut().filter(|(bind, tree)| tree.is_none() && now(bind)) {
+        match take(bind) {
+            Ok(taken) => *tree = Some(taken),
+            Err(_) if bind.optional => {}
+            Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
+        }
+    }
+    Ok(())
+}
+
+fn is_character_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|about| about.file_type().is_char_device())
+}
+
+/// Makes everything that is mounted read-only, except what the kernel shows there: devices have to work, and /proc has a
+/// process's own settings.
+fn shut_root() -> io::Result<()> {
+    let kept = OF_THE_KERNEL.map(Path::new).map(|place| isolate::clone_tree(place).map(|tree| (place, tree)));
+    isolate::change_root(libc::MOUNT_ATTR_RDONLY)?;
+    for kept in kept {
+        let (place, tree) = kept?;
+        isolate::attach(&tree, place)?;
     }
     Ok(())
 }
@@ -160,6 +245,8 @@ fn below(volume: OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
 struct Places {
     /// Devices of the tmpfs mounts over directories: new entries may be created in them.
     covers: Vec<u64>,
+    /// Where they are.
+    covered: Vec<PathBuf>,
     /// Mount points of volumes so far. Their content is the Pod's own: new entries may be created there too.
     mounted: Vec<PathBuf>,
 }
@@ -204,12 +291,15 @@ impl Places {
     /// Covers a directory with a tmpfs that shows the covered entries, which are reached by a descriptor opened before.
     fn cover(&mut self, dir: &Path) -> io::Result<()> {
         let covered = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        self.fill(Path::new(&format!("/proc/self/fd/{}", covered.as_raw_fd())), dir)
+        self.fill(Path::new(&format!("/proc/self/fd/{}", covered.as_raw_fd())), dir)?;
+        self.covered.push(dir.to_owned());
+        Ok(())
     }
 
     /// A root cannot be covered; it is replaced by another one.
     fn cover_root(&mut self, stage: &Path) -> io::Result<()> {
         self.fill(Path::new("/"), stage)?;
+        self.covered.push(PathBuf::from("/"));
         turn(stage)
     }
 

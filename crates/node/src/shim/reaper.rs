@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
 use super::processes::{self, Process};
@@ -12,10 +13,20 @@ use super::sys;
 use crate::attempts::ResourceUsage;
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     Exited(i32),
     Signalled(i32),
+}
+
+impl Status {
+    /// From what the kernel says.
+    pub fn of(status: i32) -> Self {
+        match libc::WIFSIGNALED(status) {
+            true => Self::Signalled(libc::WTERMSIG(status)),
+            false => Self::Exited(libc::WEXITSTATUS(status)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +64,7 @@ impl Reaper {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             let Some((status, usage)) = sys::reap(pid) else { break };
-            let status = match libc::WIFSIGNALED(status) {
-                true => Status::Signalled(libc::WTERMSIG(status)),
-                false => Status::Exited(libc::WEXITSTATUS(status)),
-            };
+            let status = Status::of(status);
             if let Some(known) = known {
                 let _ = known.send(Ended { status, alone: self.group_is_gone(pid), usage });
             }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::process::{Pid, Signal};
 use rustix::thread::UnshareFlags;
@@ -12,10 +13,23 @@ use crate::attempts::ResourceUsage;
 /// A child that has ended and is not reaped yet. It stays in that state: until it is reaped, its ID refers to no other
 /// process and no other group, so that a signal to its group reaches no other process.
 pub fn ended_child() -> io::Result<Option<Pid>> {
+    look_for_ended_child(libc::WNOHANG)
+}
+
+/// The same, and waits for one. Some, unless this process has no children.
+pub fn wait_for_ended_child() -> io::Result<Option<Pid>> {
+    loop {
+        match look_for_ended_child(0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn look_for_ended_child(how: i32) -> io::Result<Option<Pid>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` is valid for a write of a siginfo_t, which is what the kernel writes.
-    let outcome =
-        unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) };
+    let outcome = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT | how) };
     if outcome != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -58,6 +72,80 @@ pub fn signal(number: i32) -> Option<Signal> {
     // SAFETY: the number is one that kill(2) accepts. Those that the C library reserves for itself do no harm here:
     // they are sent to another process, which has them at their default.
     (1..=last).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// Says that this process has one thread. The launcher, which is the only one to ask, starts no others.
+pub struct OnlyThread(());
+
+impl OnlyThread {
+    pub fn check() -> io::Result<Self> {
+        match std::fs::read_dir("/proc/self/task")?.count() {
+            1 => Ok(Self(())),
+            _ => Err(io::Error::other("the launcher has several threads")),
+        }
+    }
+}
+
+/// A copy of this process. None in the copy.
+pub fn fork(_: &OnlyThread) -> io::Result<Option<Pid>> {
+    // SAFETY: this process has one thread, so no lock is held by another one, and the copy may do everything.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Sets attributes of a mount that was opened, and of all mounts below it: `MOUNT_ATTR_RDONLY` and the like.
+pub fn set_mount_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
+    let wanted = MountAttributes { set: attributes, clear: 0, propagation: 0, user_namespace: 0 };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: the path is an empty C string, and the kernel reads a structure of the given size.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const wanted,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `struct mount_attr` of the kernel.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// Descriptors beyond the standard ones are closed when the command is executed. Those of this process are, but it may have
+/// inherited others from the shell that started the node.
+pub fn close_others_on_exec() -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
+    // SAFETY: nothing is closed now, so no OwnedFd loses what it owns.
+    let outcome = unsafe { libc::close_range(3, libc::c_uint::MAX, flags) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The kernel's keyring of this session is replaced by an empty one: its keys are those of the user who started the node.
+pub fn leave_session_keyring() {
+    const JOIN_SESSION_KEYRING: i32 = 1;
+    // SAFETY: a null pointer asks for a keyring without a name. Kernels without keyrings answer with an error.
+    unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+}
+
+/// Installs a seccomp filter for this thread and all processes that it starts.
+pub fn install_seccomp_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies a program of the given length, and changes nothing.
+    let outcome =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0_u64, 0_u64) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Leaves namespaces. Refuses to unshare file descriptors, which is what makes the call unsafe in general.

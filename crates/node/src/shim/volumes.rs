@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{chown, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use tally_core::ids::PodUid;
 
 use super::command::failure;
+use super::isolate::HiddenPath;
 use super::layout::Layout;
 use crate::port::{self, Content, OperationError, Preparation, Volume};
 
@@ -20,13 +22,13 @@ const MOUNT_ERROR: &str = "FailedMount";
 
 /// Creates what is missing and updates what exists. Nothing outside the Pod's directory changes, except where a
 /// hostPath requests the creation of a path.
-pub fn prepare(layout: &Layout, preparation: &Preparation) -> Result<(), OperationError> {
+pub fn prepare(layout: &Layout, preparation: &Preparation, hidden: &[HiddenPath]) -> Result<(), OperationError> {
     base(layout, preparation).map_err(|error| {
         let root = layout.root().display();
         failure("FailedCreatePodSandBox", format!("the Pod's directory in {root} cannot be made: {error}"))
     })?;
     for volume in &preparation.volumes {
-        fill(layout, &preparation.pod, volume)
+        fill(layout, preparation, volume, hidden)
             .map_err(|why| failure(MOUNT_ERROR, format!("volume {:?}: {why}", volume.name)))?;
     }
     Ok(())
@@ -47,12 +49,19 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-fn fill(layout: &Layout, pod: &PodUid, volume: &Volume) -> Result<(), String> {
+fn fill(layout: &Layout, preparation: &Preparation, volume: &Volume, hidden: &[HiddenPath]) -> Result<(), String> {
+    let (pod, group) = (&preparation.pod, preparation.group);
     let dir = layout.volume(pod, &volume.name).map_err(|error| error.to_string())?;
     match &volume.content {
-        Content::Empty { in_memory, limit } => empty(&dir, *in_memory, *limit).map_err(|error| error.to_string()),
-        Content::Files(files) => write_files(layout, pod, &volume.name, &dir, files),
+        Content::Empty { in_memory, limit } => {
+            empty(&dir, *in_memory, *limit, group).map_err(|error| error.to_string())
+        }
+        Content::Files(files) => write_files(layout, pod, &volume.name, &dir, files, group),
         Content::Host { path, kind } => {
+            // A path that does not exist would be created there.
+            if is_hidden(Path::new(path), hidden) {
+                return Err(format!("the hostPath {path} is not visible to Pods: it contains the node's own files"));
+            }
             host(path, kind)?;
             match symlink(path, &dir) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -62,7 +71,17 @@ fn fill(layout: &Layout, pod: &PodUid, volume: &Volume) -> Result<(), String> {
     }
 }
 
-fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
+/// The longest existing part of the path is, or is in, a hidden directory or file.
+fn is_hidden(path: &Path, hidden: &[HiddenPath]) -> bool {
+    let real = path.ancestors().find_map(|there| fs::canonicalize(there).ok());
+    let is_in = |hidden: &HiddenPath| {
+        let hidden = fs::canonicalize(&hidden.path).unwrap_or_else(|_| hidden.path.clone());
+        real.as_ref().is_some_and(|real| real.starts_with(hidden))
+    };
+    hidden.iter().any(is_in)
+}
+
+fn empty(dir: &Path, in_memory: bool, limit: Option<u64>, group: Option<u32>) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -79,7 +98,16 @@ fn empty(dir: &Path, in_memory: bool, limit: Option<u64>) -> io::Result<()> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let _ = rustix::mount::mount("tmpfs", dir, "tmpfs", flags, Some(options.as_c_str()));
     }
+    if let Some(group) = group {
+        give(dir, group, 0o2777)?;
+    }
     Ok(())
+}
+
+/// The files that are created in a directory with the setgid bit have its group.
+fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
+    chown(path, None, Some(group))?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// A relative path that stays inside the volume.
@@ -106,21 +134,33 @@ pub fn is_of_files(layout: &Layout, pod: &PodUid, volume: &str) -> bool {
 /// Removes files of an earlier version that are not in this one, and nothing else: a directory in the volume may be the
 /// mount point of another volume, which the containers would lose. So there is a list of the files that the shim wrote;
 /// it contains a file before it exists and until it is removed.
-fn write_files(layout: &Layout, pod: &PodUid, name: &str, dir: &Path, files: &[port::File]) -> Result<(), String> {
+fn write_files(
+    layout: &Layout,
+    pod: &PodUid,
+    name: &str,
+    dir: &Path,
+    files: &[port::File],
+    group: Option<u32>,
+) -> Result<(), String> {
     let plainly = |error: io::Error| error.to_string();
     let (list, fresh) = (layout.written(pod, name).map_err(plainly)?, layout.fresh(pod).map_err(plainly)?);
     let keep = |paths: &BTreeSet<PathBuf>| {
         let text = serde_json::to_vec(paths)?;
-        write_file(&fresh, &list, &text, 0o600)
+        write_file(&fresh, &list, &text, 0o600, None)
     };
     let wanted: BTreeSet<PathBuf> = files.iter().map(|file| within(&file.path)).collect::<Result<_, _>>()?;
     let before: BTreeSet<PathBuf> =
         fs::read(&list).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     make_dir(dir, 0o755).map_err(plainly)?;
+    if let Some(group) = group {
+        give(dir, group, 0o2755).map_err(plainly)?;
+    }
     keep(&before.union(&wanted).cloned().collect()).map_err(plainly)?;
     for file in files {
         let path = within(&file.path)?;
-        write_file(&fresh, &dir.join(&path), &file.content, file.mode)
+        // A group that owns the volume can read its files.
+        let mode = if group.is_some() { file.mode | 0o440 } else { file.mode };
+        write_file(&fresh, &dir.join(&path), &file.content, mode, group)
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     }
     for path in before.difference(&wanted) {
@@ -130,7 +170,7 @@ fn write_files(layout: &Layout, pod: &PodUid, name: &str, dir: &Path, files: &[p
 }
 
 /// Readers see the old file or the new one, never a partial one, and never with a wider mode than intended.
-fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32, group: Option<u32>) -> io::Result<()> {
     let mode = mode & 0o7777;
     if let Ok(there) = fs::symlink_metadata(target)
         && there.is_file()
@@ -146,6 +186,9 @@ fn write_file(fresh: &Path, target: &Path, content: &[u8], mode: u32) -> io::Res
     let _ = fs::remove_file(fresh);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(fresh)?;
     file.write_all(content)?;
+    if group.is_some() {
+        fchown(&file, None, group)?;
+    }
     file.set_permissions(Permissions::from_mode(mode))?;
     drop(file);
     fs::rename(fresh, target)
@@ -224,7 +267,7 @@ fn mounted(table: &[u8], pods: &Path) -> Vec<PathBuf> {
 }
 
 /// The kernel writes spaces and similar characters as a backslash and three octal digits.
-fn unescaped(field: &[u8]) -> Vec<u8> {
+pub fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {
@@ -316,8 +359,9 @@ mod tests {
         let layout = Layout::new(root);
         fs::create_dir_all(layout.pods()).unwrap();
         fs::create_dir_all(layout.trash()).unwrap();
-        let preparation = Preparation { pod: pod(), namespace: "default".into(), name: "p".into(), volumes };
-        prepare(&layout, &preparation).map_err(|failure| failure.message)?;
+        let preparation =
+            Preparation { pod: pod(), namespace: "default".into(), name: "p".into(), volumes, group: None };
+        prepare(&layout, &preparation, &[]).map_err(|failure| failure.message)?;
         Ok(layout)
     }
 

@@ -52,6 +52,8 @@ pub struct Node {
     pub found: Vec<(PodUid, Vec<Found>)>,
     keeper: JoinHandle<()>,
     next_check: u64,
+    /// The group of the volumes.
+    pub volume_group: Option<u32>,
 }
 
 impl Node {
@@ -64,7 +66,7 @@ impl Node {
         let (commands, reports, keeper) = ShimClient::start(config).await.unwrap().split();
         let found = Vec::new();
         let pod = PodUid::from_u128(7);
-        let mut node = Self { root, pod, commands, reports, found, keeper, next_check: 0 };
+        let mut node = Self { root, pod, commands, reports, found, keeper, next_check: 0, volume_group: None };
         node.recovered().await;
         node
     }
@@ -93,7 +95,8 @@ impl Node {
 
     pub async fn prepare(&mut self, volumes: Vec<Volume>) -> Report {
         let pod = self.pod.clone();
-        let preparation = Preparation { pod, namespace: "default".into(), name: "pod".into(), volumes };
+        let (namespace, name) = ("default".into(), "pod".into());
+        let preparation = Preparation { pod, namespace, name, volumes, group: self.volume_group };
         self.send(ShimCommand::Prepare(Box::new(preparation))).await;
         self.next().await
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod harness;
+mod isolation;
 mod kills;
 mod processes;
 mod records;

@@ -63,6 +63,7 @@ async fn begin(node: &ShimClient, dir: &Path, sign: &str, number: u128) {
         namespace: "default".into(),
         name: "pod".into(),
         volumes: Vec::new(),
+        group: None,
     };
     node.commands.send(&ShimCommand::Prepare(Box::new(preparation))).await.unwrap();
     // The script writes that it began, leaves a process behind, writes that it is done, and exits with a code of its

@@ -15,6 +15,7 @@ pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
         memory_limit: None,
         user: None,
         group: None,
+        confinement: Default::default(),
         stdin: false,
         termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
         inherits_env: false,

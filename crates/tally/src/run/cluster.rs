@@ -21,8 +21,9 @@ use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
 use super::follow::turns::OutputOrder;
 use crate::data_dir::{self, CreatedPaths, Temporary};
+use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
-use crate::node::{TaskOptions, ThisNode};
+use crate::node::{NodeSettings, TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
 
 /// The controllers that a Job needs to finish.
@@ -70,8 +71,14 @@ impl Cluster {
 
     /// Starts the node and the controllers. From here on Jobs run, also those that are already in the store. `stdin`: the
     /// standard input of the first container that asks for it.
-    pub async fn start(&self, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<RunningCluster> {
-        let node = PodRunner::start(self, hollow, stdin, tasks).await?;
+    pub async fn start(
+        &self,
+        hollow: u32,
+        stdin: Option<OwnedFd>,
+        tasks: TaskOptions,
+        isolate: bool,
+    ) -> Result<RunningCluster> {
+        let node = PodRunner::start(self, hollow, stdin, tasks, isolate).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told =
             controllers::Cluster { pod_gc: ENDED_PODS, exact_deadlines: true, ..controllers::Cluster::default() };
@@ -174,13 +181,20 @@ enum PodRunner {
 }
 
 impl PodRunner {
-    async fn start(cluster: &Cluster, hollow: u32, stdin: Option<OwnedFd>, tasks: TaskOptions) -> Result<Self> {
+    async fn start(
+        cluster: &Cluster,
+        hollow: u32,
+        stdin: Option<OwnedFd>,
+        tasks: TaskOptions,
+        isolate: bool,
+    ) -> Result<Self> {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
             let (driven, keeps) = (cluster.driven(), cluster.kept);
-            let node = ThisNode::start(root, stdin, registry, observer, driven, Some(tasks), keeps).await?;
-            return Ok(Self::This(node));
+            let isolation = PodIsolation::choose(Some(isolate), &[&cluster.directory])?;
+            let settings = NodeSettings { root, stdin, isolation, keeps };
+            return Ok(Self::This(ThisNode::start(settings, registry, observer, driven, Some(tasks)).await?));
         }
         Ok(Self::Hollow(RunningControllers::drive(
             vec![Box::new(Hollow::new(hollow))],

@@ -129,6 +129,10 @@ pub struct Args {
     /// out if only one Job has failed indexes. Each task is told its index in the first Job
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "kept", conflicts_with_all = ["again", "dry_run"])]
     retry_failed: Option<String>,
+    /// Give every task its own mount and PID namespaces, without the data directory, with its own /tmp and without the
+    /// environment of the shell
+    #[arg(long, conflicts_with_all = ["pass_stdin", "hollow"])]
+    isolate: bool,
     #[command(flatten)]
     task_output: TaskOutputFlags,
     /// Store the standard output, standard error, exit code and times of each task in DIR/INDEX, or in DIR/POD if they have
@@ -332,7 +336,7 @@ async fn to_the_end(
         }
     }
     let working = {
-        let mut starting = std::pin::pin!(cluster.start(args.hollow, stdin, tasks));
+        let mut starting = std::pin::pin!(cluster.start(args.hollow, stdin, tasks, args.isolate));
         match tokio::time::timeout(TOLD_AFTER, &mut starting).await {
             Ok(working) => working,
             Err(_) => {

@@ -27,9 +27,10 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
+use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
 use crate::metrics::ControllerMetrics;
-use crate::node::{ThisNode, limit_logs};
+use crate::node::{NodeSettings, ThisNode, limit_logs};
 use crate::run::seconds;
 use crate::signals::{self, Stop};
 
@@ -60,9 +61,10 @@ const LONGEST_BACKLOG: i32 = 4_096;
   kubectl --kubeconfig ~/.local/share/tally/kubeconfig create job hello --image=process -- echo hi
   kubectl --kubeconfig ~/.local/share/tally/kubeconfig logs -f job/hello
 
-This machine is the only node: it runs the containers of Pods as plain processes, with their command, variables and
-volumes. Images are not fetched: a container needs a command, and uses the programs of this machine. With --no-node no
-Pods run. When tally stops, processes get SIGTERM and up to 30 seconds to exit; the Jobs resume at the next start.
+This machine is the only node: it runs the containers of Pods as processes, with their command, variables and volumes.
+Images are not fetched: a container needs a command, and uses the programs and files of this machine. The containers
+are isolated, if Tally is run by root or the kernel permits user namespaces: they see no other processes, a /tmp of their
+own, and neither the data directory nor the kubeconfig. With --no-node no Pods run. When tally stops, processes get SIGTERM and up to 30 seconds to exit; the Jobs resume at the next start.
 
 Exit code 0: stopped by SIGINT or SIGTERM; 1: startup failed, the cluster stopped unexpectedly, or a second signal
 stopped it at once; 2: bad usage.")]
@@ -92,6 +94,10 @@ pub struct Args {
     /// Disk space for the logs of Pods that have ended; the oldest logs are removed first
     #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = parse_bytes)]
     ended_logs: u64,
+    /// Give every container its own mount and PID namespaces, without the data directory and the kubeconfig; --isolate=false
+    /// to give it all that Tally can reach [default: if this machine permits it]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    isolate: Option<bool>,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -214,6 +220,9 @@ fn start(args: &Args) -> Result<bool> {
     };
     let data = std::path::absolute(&data).with_context(|| format!("cannot use {}", data.display()))?;
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    if args.isolate.is_some() && !args.runs_pods() {
+        bail!("--isolate needs a node that runs Pods");
+    }
     kubeconfig::check(&kubeconfig)?;
     let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, error))?;
 
@@ -339,6 +348,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let mut made = CreatedPaths::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
+    let isolation = match args.runs_pods() {
+        true => Some(PodIsolation::choose(args.isolate, &[data, kubeconfig])?),
+        false => None,
+    };
     made.note_missing(&keys);
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
@@ -353,20 +366,13 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let server = Server::with_options(registry.clone(), &pki, address, options)?;
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
-    let node = match args.runs_pods() {
-        true => Some(
-            ThisNode::start(
-                pods,
-                None,
-                registry.clone(),
-                metrics.clone(),
-                driver::DriverOptions::default(),
-                None,
-                !args.ephemeral,
-            )
-            .await?,
-        ),
-        false => None,
+    let node = match isolation.clone() {
+        Some(isolation) => {
+            let settings = NodeSettings { root: pods, stdin: None, isolation, keeps: !args.ephemeral };
+            let driven = driver::DriverOptions::default();
+            Some(ThisNode::start(settings, registry.clone(), metrics.clone(), driven, None).await?)
+        }
+        None => None,
     };
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
         tokio::spawn(async move {
@@ -377,7 +383,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     }
     kubeconfig::write(kubeconfig, listen, &pki)?;
     made.keep();
-    greet(args, &url, data, kubeconfig);
+    greet(args, &url, data, kubeconfig, isolation.as_ref());
     let cluster = Cluster {
         root_ca: pki.authority.clone(),
         hollow: args.hollow,
@@ -388,14 +394,15 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     Ok(Ready { registry, server, cluster, metrics, node, audit })
 }
 
-fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path) {
+fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path, isolation: Option<&PodIsolation>) {
     let place = if args.ephemeral { "temporary: deleted when tally stops".into() } else { data.display().to_string() };
+    let pods = isolation.map(|isolation| format!("  pods        {}\n", isolation.describe())).unwrap_or_default();
     let mut text = format!(
         "tally is ready at {url}
 
   data        {place}
   kubeconfig  {}
-  try         kubectl --kubeconfig {} get jobs
+{pods}  try         kubectl --kubeconfig {} get jobs
 ",
         kubeconfig.display(),
         quoted(kubeconfig)

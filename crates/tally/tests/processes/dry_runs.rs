@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 24] = [
     "--file",
     "--stdin",
     "--dry-run",
@@ -28,6 +28,7 @@ const OTHERS: [&str; 23] = [
     "--help",
     "--name",
     "--hollow",
+    "--isolate",
     "--context",
     "--kubeconfig",
     "--namespace",

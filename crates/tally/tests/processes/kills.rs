@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::kubectl::with_node;
+use crate::support::kubectl::{with_node, with_open_node};
 use crate::support::server::{self, Server};
 use crate::tool::{alive, eventually, job, lines};
 
@@ -49,6 +49,18 @@ impl Way {
 /// The process IDs of all that is alive. The command lines change: a shell becomes what it runs.
 fn numbers(here: &Path) -> Vec<String> {
     alive(here).iter().map(|process| process.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// Whether the process of an index is alive, by the number that it has itself: in a PID namespace of its own that is another
+/// number than here. A process that has ended has no environment, whether it has been reaped or not.
+fn is_alive(here: &Path, index: &str, process: &str) -> bool {
+    let mark = format!("\0JOB_COMPLETION_INDEX={index}\0");
+    numbers(here).iter().any(|number| {
+        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+        let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last());
+        format!("\0{}\0", String::from_utf8_lossy(&environment)).contains(&mark) && own == Some(process)
+    })
 }
 
 /// What is known about a Job from its processes.
@@ -149,9 +161,7 @@ impl Truth {
     fn settle(&mut self) {
         for line in lines(&self.here.join("ended")).into_iter().skip(self.unseen) {
             let (index, process) = line.split_once(' ').unwrap();
-            // A process that has ended has no command line, whether it has been reaped or not.
-            let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            if command.is_empty() {
+            if !is_alive(&self.here, index, process) {
                 let begun = self.begun()[index];
                 self.settled.entry(index.to_owned()).or_insert(begun);
             }
@@ -268,7 +278,8 @@ fn a_list_with_results_is_done_once_whatever_is_killed() {
 /// A lost Pod is not a failure at first, because another process may have killed Tally. The third loss is a failure.
 #[tokio::test]
 async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
-    let mut kubectl = with_node().await;
+    // An isolated Pod could not kill it.
+    let mut kubectl = with_open_node().await;
     let here = kubectl.directory.path().to_owned();
     // The helper is the parent of the process, and Tally is the parent of the helper. The sleep leaves time to report
     // that the process has started.
@@ -281,7 +292,7 @@ async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
         eventually("it runs", || lines(&here.join("began")).len() == round);
         assert_eq!(kubectl.server.ended(), None, "it was killed");
         eventually("nothing runs on", || alive(&here).is_empty());
-        kubectl.server = Server::start_node(&here).await;
+        kubectl.server = Server::start_open_node(&here).await;
     }
     kubectl.ok("wait --for=condition=failed job/killer --timeout=60s");
     let job = kubectl.json("get job killer -o json");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod dry_runs;
+mod isolation;
 mod kills;
 mod life;
 mod logs;

@@ -28,6 +28,13 @@ pub async fn with_node() -> Kubectl {
     Kubectl::new(programs().swap_remove(0), server, directory)
 }
 
+/// The same, with Pods that are not isolated.
+pub async fn with_open_node() -> Kubectl {
+    let directory = server::directory();
+    let server = Server::start_open_node(directory.path()).await;
+    Kubectl::new(programs().swap_remove(0), server, directory)
+}
+
 /// `KUBECTL` names one; otherwise the ones that `make tools` installs beside the build, and the one in the PATH.
 pub fn programs() -> Vec<PathBuf> {
     if let Some(program) = std::env::var_os("KUBECTL") {

@@ -52,6 +52,13 @@ impl Server {
         Self::start_with(directory, &["--data-dir", data.to_str().expect("a path that can be written down")]).await
     }
 
+    /// The same, with Pods that can reach everything that the server can.
+    pub async fn start_open_node(directory: &Path) -> Server {
+        let data = directory.join("data");
+        let data = data.to_str().expect("a path that can be written down");
+        Self::start_with(directory, &["--isolate=false", "--data-dir", data]).await
+    }
+
     pub async fn start_with(directory: &Path, options: &[&str]) -> Server {
         let kubeconfig = directory.join("kubeconfig");
         // A kubeconfig left by an earlier run names that run's port.

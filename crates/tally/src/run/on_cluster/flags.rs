@@ -75,6 +75,7 @@ pub fn check(args: &Args) -> Result<(), String> {
         ("--again", args.again, "a Job of a cluster is not replaced; delete it with `kubectl delete job`"),
         ("--stdin", args.pass_stdin, "the Pods of a cluster cannot read the standard input of this process"),
         ("--hollow", args.hollow > 0, "the nodes are those of the cluster"),
+        ("--isolate", args.isolate, "containers of a cluster are isolated by its nodes"),
         (
             "--results",
             args.results.is_some(),

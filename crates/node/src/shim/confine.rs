@@ -1,0 +1,162 @@
+//! What a process may do, set before it becomes the command: groups, user, capabilities, seccomp. Runs in the launcher.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{self, CapabilitySet as KernelSet, CapabilitySets};
+
+use super::command::{self, CREATE_ERROR, failure};
+use super::launch::Launch;
+use super::seccomp;
+use crate::capabilities;
+use crate::port::OperationError;
+
+/// The user and groups that a command gets. None: they stay as they are.
+struct Identity {
+    user: Option<u32>,
+    group: Option<u32>,
+    groups: Option<Vec<u32>>,
+}
+
+/// Applies everything. `isolated`: the node's own groups are left, too.
+pub fn apply(launch: &Launch, isolated: bool) -> Result<(), OperationError> {
+    let identity = identity(launch, isolated)?;
+    let failed = |what: &'static str| move |error: io::Error| command::create_failure(what, &error);
+    let plain = |error: rustix::io::Errno| io::Error::from(error);
+    let wanted = &launch.confinement;
+    let own = thread::capabilities(None).map_err(plain).map_err(failed("its capabilities cannot be read"))?;
+    let is_admin = own.effective.contains(KernelSet::SYS_ADMIN);
+    if wanted.no_new_privileges || (wanted.seccomp && !is_admin) {
+        thread::set_no_new_privs(true).map_err(plain).map_err(failed("securityContext.allowPrivilegeEscalation"))?;
+    }
+    // Before capabilities are dropped: to install a filter takes one of them. It permits all that follows.
+    if wanted.seccomp {
+        let kept = wanted.capabilities.unwrap_or(own.permitted.bits());
+        seccomp::install(kept).map_err(failed("securityContext.seccompProfile"))?;
+    }
+    if let Some(kept) = wanted.capabilities {
+        let kept = KernelSet::from_bits_retain(kept);
+        limit_bounding_set(kept, &own).map_err(failed("securityContext.capabilities"))?;
+        become_user(&identity).map_err(failed("its user cannot be set"))?;
+        // Another user has lost them by now; nothing is inherited by programs that do not ask for it.
+        let now = thread::capabilities(None).map_err(plain).map_err(failed("its capabilities cannot be read"))?;
+        let left = now.permitted & kept;
+        let sets = CapabilitySets { effective: left, permitted: left, inheritable: KernelSet::empty() };
+        thread::set_capabilities(None, sets).map_err(plain).map_err(failed("securityContext.capabilities"))
+    } else {
+        become_user(&identity).map_err(failed("its user cannot be set"))
+    }
+}
+
+/// The bounding set is what a program can gain by its file. Not every user may shorten it; then no_new_privs was set, with
+/// which there is nothing to gain.
+fn limit_bounding_set(kept: KernelSet, own: &CapabilitySets) -> io::Result<()> {
+    if !own.effective.contains(KernelSet::SETPCAP) {
+        return Ok(());
+    }
+    let _ = thread::clear_ambient_capability_set();
+    for number in 0..64_u32 {
+        let one = KernelSet::from_bits_retain(1 << number);
+        // An error: the kernel has no such capability.
+        if !kept.contains(one) && thread::capability_is_in_bounding_set(one).unwrap_or(false) {
+            thread::remove_capability_from_bounding_set(one)?;
+        }
+    }
+    Ok(())
+}
+
+fn identity(launch: &Launch, isolated: bool) -> Result<Identity, OperationError> {
+    let own = rustix::process::geteuid().as_raw();
+    let user = launch.user.filter(|user| *user != own);
+    if let Some(user) = user.filter(|_| own != 0) {
+        return Err(failure(
+            CREATE_ERROR,
+            format!("runAsUser {user}: this node runs as user {own} and cannot become another"),
+        ));
+    }
+    let own_group = rustix::process::getegid().as_raw();
+    let group = launch.group.filter(|group| *group != own_group);
+    if let Some(group) = group.filter(|_| own != 0) {
+        let message = format!("runAsGroup {group}: this node runs as group {own_group} and cannot become another");
+        return Err(failure(CREATE_ERROR, message));
+    }
+    let wanted = launch.confinement.groups.as_ref();
+    let groups = (own == 0 && (isolated || wanted.is_some() || user.is_some())).then(|| {
+        let mut groups = wanted.map(|groups| groups.ids.clone()).unwrap_or_default();
+        // A container without settings of its own has the groups of its user, as the image of a container gives them.
+        if wanted.map_or(isolated, |groups| !groups.strict) {
+            let read = |path| fs::read_to_string(path).unwrap_or_default();
+            groups.extend(groups_of(launch.user.unwrap_or(own), &read("/etc/passwd"), &read("/etc/group")));
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    });
+    Ok(Identity { user, group, groups })
+}
+
+/// The groups that list a user as their member.
+fn groups_of(user: u32, passwd: &str, group: &str) -> Vec<u32> {
+    let Some(name) = entry_of(user, passwd).and_then(|fields| fields.first().copied()) else { return Vec::new() };
+    let member = |line: &str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [_, _, id, members] = fields[..] else { return None };
+        members.split(',').any(|member| member == name).then(|| id.parse().ok())?
+    };
+    group.lines().filter_map(member).collect()
+}
+
+fn entry_of(user: u32, passwd: &str) -> Option<Vec<&str>> {
+    let mut entries = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    entries.find(|fields| fields.get(2).and_then(|id| id.parse().ok()) == Some(user))
+}
+
+/// The home directory of a user. None: the machine does not know the user.
+pub fn home_of(user: u32, passwd: &str) -> Option<&str> {
+    entry_of(user, passwd).and_then(|fields| fields.get(5).copied()).filter(|home| !home.is_empty())
+}
+
+fn become_user(identity: &Identity) -> io::Result<()> {
+    let Identity { user, group, groups } = identity;
+    if user.is_some() || group.is_some() {
+        // So that the new user can open /dev/stdout. If the owner cannot be changed, the process can still write to its
+        // output.
+        let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+        let _ = rustix::fs::fchown(rustix::stdio::stdout(), user, group);
+        let _ = rustix::fs::fchown(rustix::stdio::stderr(), user, group);
+    }
+    // The launcher has one thread, so that of a thread is that of the process.
+    if let Some(groups) = groups {
+        thread::set_thread_groups(&groups.iter().copied().map(Gid::from_raw).collect::<Vec<_>>())?;
+    }
+    if let Some(group) = group.map(Gid::from_raw) {
+        thread::set_thread_res_gid(group, group, group)?;
+    }
+    if let Some(user) = user.map(Uid::from_raw) {
+        thread::set_thread_res_uid(user, user, user)?;
+    }
+    Ok(())
+}
+
+/// All capabilities of this process, for the node's abilities.
+pub fn own_capabilities() -> capabilities::CapabilitySet {
+    thread::capabilities(None).map_or(0, |sets| sets.permitted.bits()) & capabilities::ALL
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_homes_are_found_by_the_number_of_a_user() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nodd:x:7\n";
+        let group = "root:x:0:\nadm:x:4:bob,ann\naudio:x:29:ann\nann:x:1000:\nlonger:x:9:annabel\nodd\n";
+        assert_eq!(groups_of(1000, passwd, group), [4, 29]);
+        assert_eq!(groups_of(0, passwd, group), [0; 0]);
+        assert_eq!(groups_of(5, passwd, group), [0; 0]);
+        assert_eq!(home_of(1000, passwd), Some("/home/ann"));
+        assert_eq!((home_of(7, passwd), home_of(8, passwd)), (None, None));
+    }
+}
