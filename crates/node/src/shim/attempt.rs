@@ -387,7 +387,7 @@ pub async fn launched(
         match serde_json::from_str(&line) {
             Ok(LaunchReport::Executing) => ready = true,
             Ok(LaunchReport::Failed(failure)) => return Some(Err(failure)),
-            // These two come from different processes, in any order.
+            // The launcher tells this before its first process tells anything else than a failure.
             Ok(LaunchReport::Init { pid: first }) => pid = Some(first),
             Ok(LaunchReport::Running { pid_namespace }) => namespace = Some(pid_namespace),
             Ok(LaunchReport::Ended { .. }) | Err(_) => return None,

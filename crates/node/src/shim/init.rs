@@ -12,7 +12,7 @@
 //! plain `sleep` would not end by SIGTERM. If the shim is killed, its socket closes, and the first process ends.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{ExitCode, exit};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,10 +29,19 @@ use crate::port::OperationError;
 /// The launcher, which has left the machine's namespaces: its first child is the first process of the new PID namespace.
 pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
     let nothing = no_output();
+    // Closed when the launcher has told the shim of the first process. Only then may that process tell how it goes on.
+    let (introduced, introduction) = match io::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => {
+            tell(&mut socket, &LaunchReport::Failed(create_failure("it cannot be isolated", &error)));
+            return ExitCode::from(127);
+        }
+    };
     match sys::fork(alone) {
         Ok(None) => {
+            drop(introduction);
             let failure = match prepare(launch, left, alone, &nothing) {
-                Ok(command) => serve(command, &mut socket, *left == LeftNamespaces::Mounts),
+                Ok(command) => serve(command, &mut socket, introduced, *left == LeftNamespaces::Mounts),
                 Err(failure) => failure,
             };
             tell(&mut socket, &LaunchReport::Failed(failure));
@@ -40,6 +49,7 @@ pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alon
         }
         Ok(Some(first)) => {
             tell(&mut socket, &LaunchReport::Init { pid: first.as_raw_nonzero().get() });
+            drop((introduced, introduction));
             drop(socket);
             close_output(&nothing);
             let _ = wait_for(first);
@@ -118,8 +128,12 @@ fn prepare(
 }
 
 /// In the first process, to the end of the command. Returns only on failure.
-fn serve(command: Pid, socket: &mut UnixStream, is_root: bool) -> OperationError {
+fn serve(command: Pid, socket: &mut UnixStream, mut introduced: PipeReader, is_root: bool) -> OperationError {
     let unserved = |error: io::Error| create_failure("the command cannot be followed", &error);
+    if let Err(error) = introduced.read_to_end(&mut Vec::new()) {
+        return unserved(error);
+    }
+    drop(introduced);
     // A process of the container with the same capabilities must not trace this one. Where the node is not root, this one
     // has capabilities that no process of the container has, and the node's own probes have to find it.
     if is_root {

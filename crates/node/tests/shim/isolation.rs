@@ -336,6 +336,21 @@ fn ends_are_reported_as_without_isolation() {
     });
 }
 
+/// The launcher and the first process tell the shim of themselves; a command may have ended before either has said it.
+#[test]
+fn commands_that_end_at_once_on_a_busy_machine_were_started() {
+    with_isolation(async |node, _| {
+        let mut busy: Vec<_> = (0..4).map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn()).collect();
+        for number in 0..40 {
+            assert_eq!(says(node, &format!("c{number}"), "echo x").await, "x\n");
+        }
+        for process in busy.iter_mut().flatten() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    });
+}
+
 #[test]
 fn what_a_container_leaves_running_ends_with_it() {
     with_isolation(async |node, _| {
