@@ -4,8 +4,9 @@
 //! kube-apiserver. This is only parsing; the registry implements the options.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tally_core::time::Timestamp;
@@ -73,6 +74,28 @@ pub struct WriteOptions {
     pub force: bool,
     /// Whether the writer may write this, for what the verb and the name do not tell.
     pub check: Option<WriteCheck>,
+    /// Where admission leaves what it found. None: there is no audit log.
+    pub audit: Option<AuditNotes>,
+}
+
+/// Annotations of the audit event of a request, made while it is admitted.
+#[derive(Clone, Debug, Default)]
+pub struct AuditNotes(Arc<Mutex<BTreeMap<&'static str, String>>>);
+
+impl AuditNotes {
+    /// A later note of the same name replaces an earlier one: a write may be decided several times.
+    pub fn insert(&self, name: &'static str, text: String) {
+        self.notes().insert(name, text);
+    }
+
+    pub fn get(&self) -> BTreeMap<&'static str, String> {
+        self.notes().clone()
+    }
+
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
+        // Every change of the map is whole, also if its writer panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Decides from an object as it would be stored, and from the stored one if there is one, whether its writer may write

@@ -113,7 +113,7 @@ impl Registry {
             if let Err(why) = resource.rules.admit_valid(&candidate) {
                 return Err(StatusError { warnings: told, ..forbidden(why) });
             }
-            match self.secure_create(&target, &candidate, &name, namespace_seen.as_ref()) {
+            match self.secure_create(&target, &candidate, &name, namespace_seen.as_ref(), options) {
                 Ok(warnings) => told.extend(warnings),
                 Err(failure) => return Err(StatusError { warnings: told, ..failure }),
             }

@@ -3,14 +3,18 @@
 
 use serde_json::Value;
 use tally_api::kinds::Resource;
+use tally_api::options::{AuditNotes, WriteOptions};
 use tally_api::pod_security::{
-    LABELS, NamespaceSecurity, SecurityLevel, SecurityPolicy, SecuritySubject, in_full, is_relevant_update, violations,
-    warnings_about_existing,
+    LABELS, NamespaceSecurity, SecurityLevel, SecurityPolicy, SecuritySubject, Violation, in_full, is_relevant_update,
+    violations, warnings_about_existing,
 };
 use tally_api::status_error::StatusError;
 use tally_store::Entry;
 
 use crate::{Registry, Result, Target, text};
+
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
 
 /// The most Pods that are examined when the level of a namespace changes, as in kube-apiserver.
 const MOST_EXISTING: usize = 3000;
@@ -23,14 +27,21 @@ impl Registry {
         object: &Value,
         name: &str,
         namespace: Option<&Entry>,
+        options: &WriteOptions,
     ) -> Result<Vec<String>> {
         let Some(subject) = target.resource.rules.security_subject() else { return Ok(Vec::new()) };
         let Some(security) = namespace.and_then(security) else { return Ok(Vec::new()) };
-        judge(security, subject, target.resource, object, name)
+        judge(security, subject, target.resource, object, name, options.audit.as_ref())
     }
 
     /// The same for an update, which may also be one of the labels of a namespace.
-    pub(crate) fn secure_update(&self, target: &Target<'_>, new: &Value, entry: &Entry) -> Result<Vec<String>> {
+    pub(crate) fn secure_update(
+        &self,
+        target: &Target<'_>,
+        new: &Value,
+        entry: &Entry,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>> {
         let Some(subject) = target.resource.rules.security_subject() else { return Ok(Vec::new()) };
         if target.subresource.is_some() {
             return Ok(Vec::new());
@@ -43,7 +54,7 @@ impl Registry {
         if subject == SecuritySubject::Pod && !is_relevant_update(new, &text::parse(&entry.value)) {
             return Ok(Vec::new());
         }
-        judge(security, subject, target.resource, new, target.name)
+        judge(security, subject, target.resource, new, target.name, options.audit.as_ref())
     }
 
     fn warn_about_existing(&self, name: &str, new: &Value, entry: &Entry) -> Vec<String> {
@@ -77,6 +88,7 @@ fn judge(
     resource: &Resource,
     object: &Value,
     name: &str,
+    audit: Option<&AuditNotes>,
 ) -> Result<Vec<String>> {
     let pod = match subject {
         SecuritySubject::Pod => Some(object),
@@ -84,7 +96,16 @@ fn judge(
         SecuritySubject::Namespace => None,
     };
     let Some(pod) = pod else { return Ok(Vec::new()) };
+    if let Some(notes) = audit {
+        let found = violations(security.audit, pod);
+        if !found.is_empty() {
+            notes.insert(AUDIT_VIOLATIONS, would_violate(security.audit, &found));
+        }
+    }
     if subject == SecuritySubject::Pod {
+        if let Some(notes) = audit {
+            notes.insert(ENFORCED_POLICY, security.enforce.to_string());
+        }
         let found = violations(security.enforce, pod);
         if !found.is_empty() {
             let why = format!("violates PodSecurity \"{}\": {}", security.enforce, in_full(&found));
@@ -95,5 +116,9 @@ fn judge(
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(vec![format!("would violate PodSecurity \"{}\": {}", security.warn, in_full(&found))])
+    Ok(vec![would_violate(security.warn, &found)])
+}
+
+fn would_violate(policy: SecurityPolicy, found: &[Violation]) -> String {
+    format!("would violate PodSecurity \"{policy}\": {}", in_full(found))
 }

@@ -98,7 +98,7 @@ impl Registry {
                 return Err(StatusError { warnings: decision.warnings, ..failure });
             }
             if let Outcome::Put(new) = &decision.outcome {
-                match self.secure_update(&target, new, &entry) {
+                match self.secure_update(&target, new, &entry, options) {
                     Ok(warnings) => decision.warnings.extend(warnings),
                     Err(failure) => return Err(StatusError { warnings: decision.warnings, ..failure }),
                 }

@@ -240,3 +240,46 @@ fn what_cannot_be_used_is_refused_at_the_start() {
         assert!(!data.exists(), "{options:?} left a data directory");
     }
 }
+
+/// PODSEC-3: the annotations of the level `audit`, of a Pod that is accepted, of one that is refused, and of a Job.
+#[tokio::test]
+async fn violations_of_the_audit_level_are_annotations_of_the_event() {
+    let directory = directory();
+    let server = start(directory.path(), &[]).await;
+    let mut admin = server.api.connection();
+    let labels = json!({"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/audit": "restricted"
+    }}});
+    let patch = Call::new("PATCH", "/api/v1/namespaces/default").body(&labels);
+    let patch = patch.header("content-type", "application/merge-patch+json");
+    assert_eq!(admin.call(&patch).await.unwrap().code, 200);
+    let pod = |name: &str, host_network: bool| {
+        json!({"metadata": {"name": name}, "spec": {"hostNetwork": host_network, "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i", "command": ["true"]}]}})
+    };
+    let (pods, jobs) = ("/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs");
+    for (path, body, code) in [
+        (pods, pod("accepted", false), 201),
+        (pods, pod("refused", true), 403),
+        (jobs, json!({"metadata": {"name": "j"}, "spec": {"template": pod("", false)}}), 201),
+        (CONFIG_MAPS, json!({"metadata": {"name": "c"}}), 201),
+    ] {
+        assert_eq!(create(&server.api, path, &body).await, code, "{path}");
+    }
+    let events = events_with(directory.path(), CONFIG_MAPS, "ResponseComplete").await;
+    let made = |uri: &str| events.iter().filter(|event| event["requestURI"] == uri).collect::<Vec<_>>();
+    let notes = |event: &Value| {
+        let note = |name: &str| event["annotations"][format!("pod-security.kubernetes.io/{name}")].clone();
+        (note("enforce-policy"), note("audit-violations").as_str().map(str::to_owned))
+    };
+    for event in made(pods) {
+        let (enforced, violations) = notes(event);
+        assert_eq!(enforced, "baseline:latest");
+        let violations = violations.unwrap();
+        assert!(violations.starts_with("would violate PodSecurity \"restricted:latest\": "), "{violations}");
+        assert_eq!(violations.contains("host namespaces"), event["responseStatus"]["code"] == 403, "{violations}");
+    }
+    assert_eq!(made(pods).len(), 2);
+    assert!(matches!(notes(made(jobs)[0]), (Value::Null, Some(_))));
+    assert_eq!(notes(made(CONFIG_MAPS)[0]), (Value::Null, None));
+}

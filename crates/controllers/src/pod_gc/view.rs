@@ -67,11 +67,16 @@ struct Raw {
     status: RawStatus,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Not [`Meta`] itself: flattening it would copy all metadata of every version of every Pod.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct RawMeta {
-    #[serde(flatten)]
-    meta: Meta,
+    namespace: CompactString,
+    name: CompactString,
+    uid: CompactString,
+    resource_version: CompactString,
+    deletion_timestamp: Option<CompactString>,
+    deletion_grace_period_seconds: Option<i64>,
     generation: Option<i64>,
     creation_timestamp: Option<CompactString>,
 }
@@ -102,6 +107,20 @@ struct RawCondition {
     status: CompactString,
 }
 
+impl RawMeta {
+    fn meta(self) -> Meta {
+        Meta {
+            namespace: self.namespace,
+            name: self.name,
+            uid: self.uid,
+            resource_version: self.resource_version,
+            deletion_timestamp: self.deletion_timestamp,
+            deletion_grace_period_seconds: self.deletion_grace_period_seconds,
+            ..Meta::default()
+        }
+    }
+}
+
 impl RawStatus {
     fn types(&self) -> Vec<CompactString> {
         self.conditions.iter().flatten().map(|condition| condition.r#type.clone()).collect()
@@ -114,7 +133,8 @@ impl RawStatus {
 
 pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
     let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
-    let created_at = metadata.creation_timestamp.and_then(|text| Timestamp::parse(&text).ok()).unwrap_or_default();
+    let created_at =
+        metadata.creation_timestamp.as_ref().and_then(|text| Timestamp::parse(text).ok()).unwrap_or_default();
     let phase = status.phase.clone().unwrap_or_default();
     let ended = phase == "Succeeded" || phase == "Failed";
     Some(Pod {
@@ -125,12 +145,12 @@ pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
         disrupted: status.is_true("DisruptionTarget"),
         conditions: if ended { Vec::new() } else { status.types() },
         phase,
-        meta: Meta { finalizers: Vec::new(), owner_references: Vec::new(), ..metadata.meta },
+        meta: metadata.meta(),
     })
 }
 
 pub(super) fn read_node(object: &[u8]) -> Option<ObservedNode> {
     let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
     let tainted = spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE);
-    Some(ObservedNode { meta: metadata.meta, out_of_service: tainted && !status.is_true("Ready") })
+    Some(ObservedNode { meta: metadata.meta(), out_of_service: tainted && !status.is_true("Ready") })
 }

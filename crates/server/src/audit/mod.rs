@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use hyper::header::{HeaderMap, USER_AGENT};
 use hyper::http::request::Parts;
 use serde_json::{Value, json};
+use tally_api::options::AuditNotes;
 use tally_api::rbac::{AccessRequest, AccessTarget};
 use tally_metrics::{Counters, MetricRegistry};
 
@@ -215,6 +216,8 @@ pub struct AuditEvent {
     /// Name and UID of an object whose name was not in the path.
     created: OnceLock<(String, String)>,
     response: Option<ResponseSummary>,
+    /// What admission found.
+    pub notes: AuditNotes,
 }
 
 /// The outcome of a request.
@@ -252,6 +255,7 @@ impl AuditEvent {
             decision: None,
             created: OnceLock::new(),
             response: None,
+            notes: AuditNotes::default(),
         }
     }
 
@@ -351,6 +355,9 @@ impl AuditEvent {
             };
             event["annotations"] =
                 json!({"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason});
+        }
+        for (name, text) in self.notes.get() {
+            event["annotations"][name] = text.into();
         }
         event
     }

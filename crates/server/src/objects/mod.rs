@@ -259,6 +259,7 @@ impl RequestContext<'_> {
             options.field_manager = WriteOptions::manager_of_user_agent(agent);
         }
         options.check = escalation::write_check(self);
+        options.audit = self.audit.map(|event| event.notes.clone());
         Ok(options)
     }
 
