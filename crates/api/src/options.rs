@@ -454,7 +454,14 @@ impl WriteOptions {
         };
         check(kind, errors)?;
         let force = force.unwrap_or(false);
-        Ok(Self { dry_run: !dry_run.is_empty(), field_validation, field_manager: manager, force, check: None })
+        Ok(Self {
+            dry_run: !dry_run.is_empty(),
+            field_validation,
+            field_manager: manager,
+            force,
+            check: None,
+            audit: None,
+        })
     }
 
     /// The writer's name for managedFields if the request gives none: the product name of the user agent.
