@@ -171,3 +171,17 @@ impl<F: Fn() -> Option<f64> + Send + Sync> Family for Read<F> {
         }
     }
 }
+
+/// Values that are read, with one label.
+pub(crate) struct ReadEach<F> {
+    pub label: &'static str,
+    pub values: F,
+}
+
+impl<F: Fn() -> Vec<(Label, f64)> + Send + Sync> Family for ReadEach<F> {
+    fn write(&self, samples: &mut Text<'_>) {
+        for (label, value) in (self.values)() {
+            samples.sample([(self.label, &label)].into_iter(), value);
+        }
+    }
+}

@@ -72,6 +72,18 @@ impl MetricRegistry {
         self.register(name, help, kind, family::Read(value));
     }
 
+    /// The same for values with one label.
+    pub fn read_each(
+        &self,
+        name: &str,
+        help: &'static str,
+        kind: MetricKind,
+        label: &'static str,
+        values: impl Fn() -> Vec<(Label, f64)> + Send + Sync + 'static,
+    ) {
+        self.register(name, help, kind, family::ReadEach { label, values });
+    }
+
     fn register(&self, name: &str, help: &'static str, kind: MetricKind, family: impl Family + 'static) {
         self.lock().push(Registered { name: name.to_owned(), help, kind, family: Box::new(family) });
     }
@@ -133,6 +145,8 @@ mod tests {
         let buckets = Buckets::exponential(0.5, 3);
         registry.histograms("took_seconds", "Durations", ["verb"], buckets).observe(["get".into()], 0.75);
         registry.read("cpu_seconds", "Processor time", MetricKind::Counter, || Some(1.5));
+        let parts = || vec![("a".into(), 1.0), ("b".into(), 2.5)];
+        registry.read_each("parts", "Parts", MetricKind::Gauge, "name", parts);
         registry.read("memory_bytes", "Memory", MetricKind::Gauge, || None);
         registry
     }
@@ -157,6 +171,10 @@ took_seconds_count{verb="get"} 1
 # HELP cpu_seconds_total Processor time.
 # TYPE cpu_seconds_total counter
 cpu_seconds_total 1.5
+# HELP parts Parts.
+# TYPE parts gauge
+parts{name="a"} 1
+parts{name="b"} 2.5
 "#;
         assert_eq!(registry().classic(), expected);
     }

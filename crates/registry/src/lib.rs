@@ -22,6 +22,7 @@ mod update;
 mod view;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -161,6 +162,19 @@ impl Registry {
             revision: store.revision(),
             compacted: store.compacted(),
         }
+    }
+
+    /// The number of objects of each resource that has some, by its full name, such as `jobs.batch`.
+    pub fn object_counts(&self) -> Vec<(String, usize)> {
+        let mut counts = BTreeMap::new();
+        for resource in tally_api::catalog::resources() {
+            let count = self.store.count(resource.storage);
+            if count > 0 {
+                // Events are served by two groups and stored once.
+                counts.entry(resource.storage).or_insert_with(|| (resource.qualified(), count));
+            }
+        }
+        counts.into_values().collect()
     }
 
     /// Stops the store: writes are refused from now on, and those that were accepted are on disk when this returns.

@@ -280,6 +280,27 @@ fn nothing_is_stored_by_a_dry_run() {
 }
 
 #[test]
+fn objects_are_counted_by_resource() {
+    let cluster = Cluster::new();
+    let count = |resource: &str| {
+        let counts = cluster.registry.object_counts();
+        counts.into_iter().find(|(name, _)| name == resource).map(|(_, count)| count)
+    };
+    assert_eq!((count("namespaces"), count("configmaps"), count("jobs.batch")), (Some(4), None, None));
+    for name in ["a", "b", "c"] {
+        cluster.create(cluster.configmaps(), &json!({"metadata": {"name": name}})).unwrap();
+    }
+    let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}}).to_string();
+    let options = WriteOptions::default();
+    now(cluster.registry.update(cluster.configmap("a"), body.as_bytes(), Format::Json, &options)).unwrap();
+    assert_eq!(count("configmaps"), Some(3));
+    now(cluster.registry.delete(cluster.configmap("b"), &DeleteOptions::default())).unwrap();
+    assert_eq!(count("configmaps"), Some(2));
+    let total: usize = cluster.registry.object_counts().into_iter().map(|(_, count)| count).sum();
+    assert_eq!(total, cluster.store.len());
+}
+
+#[test]
 fn a_pod_that_runs_nowhere_goes_at_once_and_one_that_runs_is_given_time() {
     let cluster = Cluster::new();
     let pods = cluster.target("", "pods", "default", "");

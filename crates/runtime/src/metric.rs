@@ -11,8 +11,8 @@ pub enum Metric {
     Sync { indexed: bool, action: SyncAction, error: bool },
     /// jobs_finished_total.
     JobFinished { indexed: bool, succeeded: bool, reason: CompactString },
-    /// jobs_by_external_controller_total.
-    ExternalJob { manager: CompactString },
+    /// jobs_by_external_controller_total. `job`: its namespace and name, for logs.
+    ExternalJob { manager: CompactString, job: CompactString },
     /// job_pods_finished_total.
     PodsFinished { indexed: bool, succeeded: bool, by: u64 },
     /// job_finished_indexes_total.

@@ -1164,8 +1164,8 @@ fn each_manager_serves_its_own_jobs_and_no_others() {
     }
     assert_eq!(cluster.still_tracked(), 0);
     let counted = |manager: &str| {
-        let metric = Metric::ExternalJob { manager: manager.into() };
-        cluster.metrics.iter().filter(|known| **known == metric).count()
+        let of = |metric: &&Metric| matches!(metric, Metric::ExternalJob { manager: found, .. } if found == manager);
+        cluster.metrics.iter().filter(of).count()
     };
     let managers = ["example.com/x", "example.com/y", "kubernetes.io/job-controller"];
     assert_eq!(managers.map(counted), [1, 2, 0], "once by each that does not serve it");

@@ -282,6 +282,11 @@ impl Store {
         self.shared.read().len()
     }
 
+    /// The number of objects whose key begins with this segment.
+    pub fn count(&self, segment: &str) -> usize {
+        self.shared.read().count(segment)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

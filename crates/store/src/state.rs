@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// The sum of all entries' checksums. It is compared with the one in the account on disk.
     pub digest: u64,
     logs: HashMap<Arc<str>, Log>,
+    /// The number of entries of each segment.
+    objects: HashMap<Box<str>, usize>,
     /// The segment of every event in the history, oldest first: the order in which events are discarded.
     order: VecDeque<Arc<str>>,
     /// Bytes that only the history keeps alive.
@@ -75,6 +77,7 @@ impl State {
             revision,
             digest: 0,
             logs: HashMap::new(),
+            objects: HashMap::new(),
             order: VecDeque::new(),
             held: 0,
             floor: revision,
@@ -85,7 +88,25 @@ impl State {
     /// Adds an entry found on disk. Returns false if the key was already there.
     pub fn load(&mut self, entry: Entry) -> bool {
         self.digest = self.digest.wrapping_add(entry.sum);
-        self.entries.insert(ByKey(entry))
+        let key = entry.key.clone();
+        let new = self.entries.insert(ByKey(entry));
+        if new {
+            self.add_to_count(&key, 1);
+        }
+        new
+    }
+
+    fn add_to_count(&mut self, key: &str, by: isize) {
+        let name = segment(key);
+        match self.objects.get_mut(name) {
+            Some(count) => *count = count.saturating_add_signed(by),
+            None => drop(self.objects.insert(name.into(), by.max(0).unsigned_abs())),
+        }
+    }
+
+    /// The number of entries whose key begins with this segment.
+    pub fn count(&self, segment: &str) -> usize {
+        self.objects.get(segment).copied().unwrap_or(0)
     }
 
     pub fn len(&self) -> usize {
@@ -120,6 +141,11 @@ impl State {
         let previous = previous.map(|was| was.0);
         if let Some(was) = &previous {
             self.digest = self.digest.wrapping_sub(was.sum);
+        }
+        match (&previous, deleted) {
+            (None, false) => self.add_to_count(&entry.key, 1),
+            (Some(_), true) => self.add_to_count(&entry.key, -1),
+            _ => {}
         }
         let event = Event { revision: entry.revision, entry, deleted, previous };
         self.held += held(&event);

@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tally_metrics::{Buckets, Counters, Gauges, Histograms, Label, MetricKind, MetricRegistry};
 use tally_runtime::controller::{Call, Metric, Reply, Stream, Verb};
-use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::WatchError;
+use tally_runtime::driver::{Observer, QueueChange};
 use tally_runtime::metric::SyncAction;
 
 /// Maximum number of values of a label that users choose. Further values become `other`: a cluster must not be able to
@@ -30,8 +31,15 @@ pub struct ControllerMetrics {
     pods_created: Counters<2>,
     tracked: Counters<1>,
     stale_skips: Counters<2>,
-    ttl_deletions: Histograms<0>,
+    /// Under the name of Kubernetes, and under the one of the proposal (KEP-592).
+    ttl_deletions: [Histograms<0>; 2],
     queue_depth: Gauges<1>,
+    queue_adds: Counters<1>,
+    queue_retries: Counters<1>,
+    queue_durations: Histograms<1>,
+    work_durations: Histograms<1>,
+    /// The bits of a number from 0 to 1.
+    limit_use: Arc<AtomicU64>,
     uncounted: Gauges<0>,
     gate_waits: Counters<0>,
     status_writes: Counters<0>,
@@ -52,6 +60,15 @@ fn mode(indexed: bool) -> &'static str {
     if indexed { "Indexed" } else { "NonIndexed" }
 }
 
+/// The queue names of the Kubernetes controllers.
+fn queue_name(controller: &'static str) -> Label {
+    match controller {
+        "job-controller" => "job".into(),
+        "ttl-after-finished-controller" => "ttl_jobs_to_delete".into(),
+        other => other.into(),
+    }
+}
+
 fn result(succeeded: bool) -> &'static str {
     if succeeded { "succeeded" } else { "failed" }
 }
@@ -61,17 +78,38 @@ impl ControllerMetrics {
         let mode = "completion_mode";
         let buckets = |first, count| Buckets::exponential(first, count).le_first();
         let made = Self {
-            ttl_deletions: metrics.histograms(
+            ttl_deletions: [
                 "ttl_after_finished_controller_job_deletion_duration_seconds",
-                "Time from the expiry of a finished Job to its deletion",
-                [],
-                buckets(0.1, 14),
-            ),
+                "ttl_after_finished_controller_time_to_deletion_seconds",
+            ]
+            .map(|name| {
+                let help = "Time from the expiry of a finished Job to its deletion";
+                metrics.histograms(name, help, [], buckets(0.1, 14))
+            }),
             queue_depth: metrics.gauges("workqueue_depth", "Requests waiting to be sent", ["name"]),
+            queue_adds: metrics.counters("workqueue_adds", "Requests that controllers decided to send", ["name"]),
+            queue_retries: metrics.counters(
+                "workqueue_retries",
+                "Requests sent again because the server had refused them for a time",
+                ["name"],
+            ),
+            queue_durations: metrics.histograms(
+                "workqueue_queue_duration_seconds",
+                "Time that requests waited to be sent",
+                ["name"],
+                Buckets::exponential(0.001, 15),
+            ),
+            work_durations: metrics.histograms(
+                "workqueue_work_duration_seconds",
+                "Time from sending a request to its last response",
+                ["name"],
+                Buckets::exponential(0.001, 15),
+            ),
+            limit_use: Arc::default(),
             leader: metrics.gauges("leader_election_master_status", "1 if this process leads, 0 if not", ["name"]),
             sync_durations: metrics.histograms(
                 "job_controller_job_sync_duration_seconds",
-                "Time to reconcile a Job; requests are measured separately",
+                "Time to reconcile a Job, with the requests that follow",
                 [mode, "result", "action"],
                 buckets(0.004, 15),
             ),
@@ -162,6 +200,11 @@ impl ControllerMetrics {
             reachable: metrics.gauges("tally_api_server_reachable", "1 if the API server is reachable, 0 if not", []),
             managers: Mutex::default(),
         };
+        for name in ["job_controller_rate_limiter_use", "ttl_after_finished_controller_rate_limiter_use"] {
+            let used = made.limit_use.clone();
+            let help = "Used part of the rate limit of requests (--qps), which all controllers share; 1: requests wait";
+            metrics.read(name, help, MetricKind::Gauge, move || Some(f64::from_bits(used.load(Ordering::Relaxed))));
+        }
         let build = metrics.gauges("tally_build_info", "The version of this process", ["version"]);
         build.set([env!("CARGO_PKG_VERSION").into()], 1);
         register_process(metrics);
@@ -170,7 +213,7 @@ impl ControllerMetrics {
 }
 
 impl Observer for ControllerMetrics {
-    fn metric(&self, _controller: &'static str, metric: &Metric, decided_in: Duration) {
+    fn metric(&self, _controller: &'static str, metric: &Metric, took: Duration) {
         match metric {
             Metric::Sync { indexed, action, error } => {
                 let action = match action {
@@ -181,14 +224,14 @@ impl Observer for ControllerMetrics {
                 };
                 let result = if *error { "error" } else { "success" };
                 let labels = [mode(*indexed), result, action].map(Label::from);
-                self.sync_durations.observe(labels.clone(), decided_in.as_secs_f64());
+                self.sync_durations.observe(labels.clone(), took.as_secs_f64());
                 self.syncs.inc(labels);
             }
             Metric::JobFinished { indexed, succeeded, reason } => {
                 let (mode, result) = (mode(*indexed), result(*succeeded));
                 self.jobs_finished.inc([mode.into(), result.into(), reason.to_string().into()]);
             }
-            Metric::ExternalJob { manager } => {
+            Metric::ExternalJob { manager, .. } => {
                 self.external_jobs.inc([self.manager(manager)]);
             }
             Metric::PodsFinished { indexed, succeeded, by } => {
@@ -218,7 +261,9 @@ impl Observer for ControllerMetrics {
             }
             // For displays: a time is no count.
             Metric::BackoffStarted { .. } => {}
-            Metric::TtlDeletion { after_millis } => self.ttl_deletions.observe([], *after_millis as f64 / 1000.0),
+            Metric::TtlDeletion { after_millis } => {
+                self.ttl_deletions.iter().for_each(|name| name.observe([], *after_millis as f64 / 1000.0));
+            }
         }
     }
 
@@ -249,15 +294,23 @@ impl Observer for ControllerMetrics {
     }
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
-        // The queue names of the Kubernetes controllers.
-        let queue = match controller {
-            "job-controller" => "job",
-            "ttl-after-finished-controller" => "ttl_jobs_to_delete",
-            other => other,
-        };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.queue_depth.set([queue.into()], number(waiting));
+        self.queue_depth.set([queue_name(controller)], number(waiting));
         self.in_flight.set([controller.into()], number(in_flight));
+    }
+
+    fn queue(&self, controller: &'static str, change: QueueChange) {
+        let name = [queue_name(controller)];
+        match change {
+            QueueChange::Added(count) => self.queue_adds.add(name, count as u64),
+            QueueChange::Retried => self.queue_retries.inc(name),
+            QueueChange::Sent { waited } => self.queue_durations.observe(name, waited.as_secs_f64()),
+            QueueChange::Answered { took } => self.work_durations.observe(name, took.as_secs_f64()),
+        }
+    }
+
+    fn rate_limit(&self, used: f64) {
+        self.limit_use.store(used.to_bits(), Ordering::Relaxed);
     }
 
     fn synced(&self, controller: &'static str, stream: Stream) {
@@ -339,7 +392,7 @@ mod tests {
         for metric in [
             Metric::Sync { indexed: true, action: SyncAction::PodsCreated, error: false },
             Metric::JobFinished { indexed: false, succeeded: false, reason: "BackoffLimitExceeded".into() },
-            Metric::ExternalJob { manager: "example.com/other".into() },
+            Metric::ExternalJob { manager: "example.com/other".into(), job: "ns/j".into() },
             Metric::PodsFinished { indexed: true, succeeded: true, by: 3 },
             Metric::IndexesFinished { succeeded: true, per_index: true, by: 2 },
             Metric::FailureHandled { action: "FailIndex" },
@@ -357,6 +410,15 @@ mod tests {
         let refused = Reply::Refused(Refusal { code: 409, ..Refusal::default() });
         metrics.request(&write, &refused, Duration::from_millis(3));
         metrics.load("job-controller", 7, 2);
+        for change in [
+            QueueChange::Added(9),
+            QueueChange::Sent { waited: Duration::from_millis(4) },
+            QueueChange::Retried,
+            QueueChange::Answered { took: Duration::from_millis(3) },
+        ] {
+            metrics.queue("ttl-after-finished-controller", change);
+        }
+        metrics.rate_limit(0.25);
         metrics.synced("job-controller", pods);
         metrics.stream_broken("job-controller", jobs, &WatchError::TooOld);
         metrics.event_dropped("job-controller");
@@ -377,7 +439,14 @@ mod tests {
             r#"job_controller_stale_sync_skips_total{group="",resource="pods"} 1"#,
             r#"ttl_after_finished_controller_job_deletion_duration_seconds_bucket{le="0.1"} 0"#,
             r#"ttl_after_finished_controller_job_deletion_duration_seconds_bucket{le="819.2"} 1"#,
+            r#"ttl_after_finished_controller_time_to_deletion_seconds_bucket{le="819.2"} 1"#,
+            "ttl_after_finished_controller_rate_limiter_use 0.25",
+            "job_controller_rate_limiter_use 0.25",
             r#"workqueue_depth{name="job"} 7"#,
+            r#"workqueue_adds_total{name="ttl_jobs_to_delete"} 9"#,
+            r#"workqueue_retries_total{name="ttl_jobs_to_delete"} 1"#,
+            r#"workqueue_queue_duration_seconds_count{name="ttl_jobs_to_delete"} 1"#,
+            r#"workqueue_work_duration_seconds_count{name="ttl_jobs_to_delete"} 1"#,
             r#"leader_election_master_status{name="tally-job-controller"} 1"#,
             "tally_uncounted_pods 1",
             "tally_gate_waits_total 1",
@@ -412,7 +481,7 @@ mod tests {
         let metrics = ControllerMetrics::new(&registry);
         for number in 0..CHOSEN_VALUES + 50 {
             let manager = format!("example.com/m{number}").into();
-            metrics.metric("job-controller", &Metric::ExternalJob { manager }, Duration::ZERO);
+            metrics.metric("job-controller", &Metric::ExternalJob { manager, job: "ns/j".into() }, Duration::ZERO);
         }
         let text = registry.classic();
         assert_eq!(text.matches("controller_name=").count(), CHOSEN_VALUES + 1);

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use compact_str::CompactString;
+use compact_str::{CompactString, format_compact};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
@@ -329,7 +329,8 @@ impl<S: Mutation> JobController<S> {
     fn add_job(&mut self, job: Arc<JobView>, out: &mut Outbox) -> JobSlot {
         let external = |manager: &CompactString| manager != RESERVED_MANAGER && !self.is_ours(&job);
         if let Some(manager) = job.spec.managed_by.clone().filter(external) {
-            out.metrics.push(Metric::ExternalJob { manager });
+            let job = format_compact!("{}/{}", job.namespace, job.name);
+            out.metrics.push(Metric::ExternalJob { manager, job });
         }
         self.jobs.insert(job)
     }

@@ -801,7 +801,7 @@ fn only_jobs_of_other_managers_are_counted_as_external() {
         let job = with(new_job("j"), "spec/managedBy", manager);
         let mut probe = listed(probe, &[job], &[]);
         let told = metrics(&mut probe);
-        let external = manager.map(|manager| Metric::ExternalJob { manager: manager.into() });
+        let external = manager.map(|manager| Metric::ExternalJob { manager: manager.into(), job: "ns/j".into() });
         let counted = external.is_some_and(|metric| told.contains(&metric));
         assert_eq!(counted, expected, "a controller of {own:?}, a Job of {manager:?}");
     }

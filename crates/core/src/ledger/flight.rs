@@ -70,7 +70,11 @@ impl Flight {
         let wait_until = match wish {
             Wish::AtOnce | Wish::Accounting { full: true } => None,
             Wish::Accounting { full: false } => since(BUSY_INTERVAL).filter(|_| busy),
-            Wish::LiveCounts { creating_since: Some(since) } => Some(since + CREATION_PATIENCE),
+            // Also while a large Job creates one Pod after the other, its status is never older than this.
+            Wish::LiveCounts { creating_since: Some(created_at) } => {
+                let written = self.last_write_at.map(|at| at + CREATION_PATIENCE);
+                Some(written.map_or(created_at + CREATION_PATIENCE, |at| at.min(created_at + CREATION_PATIENCE)))
+            }
             Wish::LiveCounts { creating_since: None } => since(LIVE_COUNT_INTERVAL),
         };
         // A clock that stepped back must not block the Job.
@@ -115,6 +119,8 @@ mod tests {
             (&[360, 370, 380, 390, 400], 16, Wish::Accounting { full: true }, None),
             (&[400], 1, Wish::LiveCounts { creating_since: None }, Some(500)),
             (&[400], 1, Wish::LiveCounts { creating_since: Some(at(0)) }, Some(1000)),
+            (&[-580], 1, Wish::LiveCounts { creating_since: Some(at(409)) }, Some(420)),
+            (&[-600], 1, Wish::LiveCounts { creating_since: Some(at(409)) }, None),
             // The clock has stepped back.
             (&[9_400], 16, accounting, None),
         ] {

@@ -36,6 +36,16 @@ impl Limit {
         state.at = state.at.max(now);
         if state.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-state.tokens / self.rate) }
     }
+
+    /// How much of the burst is used: 0 if all of it is left or there is no limit, 1 if requests have to wait.
+    pub fn use_at(&self, now: Duration) -> f64 {
+        if self.rate <= 0.0 {
+            return 0.0;
+        }
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.saturating_sub(state.at).as_secs_f64();
+        (1.0 - (state.tokens + since * self.rate) / self.burst).clamp(0.0, 1.0)
+    }
 }
 
 #[cfg(test)]
@@ -52,11 +62,13 @@ mod tests {
         assert_eq!(limit.take(at(60)).as_millis(), 0);
         let waits: Vec<u128> = (0..3).map(|_| limit.take(at(60)).as_millis()).collect();
         assert_eq!(waits, [0, 0, 100], "no more is saved up than a burst");
+        assert_eq!((limit.use_at(at(60)), limit.use_at(at(61))), (1.0, 0.0));
     }
 
     #[test]
     fn no_rate_is_no_limit() {
         let limit = Limit::new(0.0, 0);
         assert!((0..1000).all(|_| limit.take(Duration::ZERO).is_zero()));
+        assert_eq!(limit.use_at(Duration::ZERO), 0.0);
     }
 }

@@ -12,6 +12,7 @@ pub mod requests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod times;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,15 +22,16 @@ use tally_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::controller::{Controller, Input, Outbox, Request, RequestId};
+use crate::controller::{Controller, Input, Metric, Outbox, Request, RequestId};
 use api::{Api, Response};
 use events::Mailbox;
 use follow::follow;
 use limit::Limit;
 use requests::Requests;
+use times::{CompletedSync, RequestTimes};
 
 pub use events::Correlator;
-pub use observer::{NoopObserver, Observer};
+pub use observer::{NoopObserver, Observer, QueueChange};
 
 /// The number of inputs processed before the resulting requests are sent: a burst is processed as a whole.
 const BATCH: usize = 256;
@@ -134,6 +136,7 @@ struct Task<A> {
     mailbox: Option<Mailbox>,
     out: Outbox,
     requests: Requests,
+    times: RequestTimes,
     calls: JoinSet<(RequestId, Response)>,
     /// Never notified if the controller receives input only from the API.
     pokes: Arc<Notify>,
@@ -148,7 +151,7 @@ impl<A: Api> Task<A> {
     ) -> Self {
         let pokes = controller.pokes().unwrap_or_default();
         let (out, requests, calls) = (Outbox::default(), Requests::new(in_flight), JoinSet::new());
-        Self { caller, controller, mailbox, out, requests, calls, pokes }
+        Self { caller, controller, mailbox, out, requests, times: RequestTimes::default(), calls, pokes }
     }
 
     /// `to_the_end`: requests that remain when the task is stopped are still sent.
@@ -236,9 +239,15 @@ impl<A: Api> Task<A> {
         match done {
             Ok((request, response)) => {
                 let now = self.caller.began.elapsed();
-                if let Some(input) = self.requests.answered(request, response, now, fastrand::f64()) {
-                    self.tell(input);
+                let (name, observer) = (self.controller.name(), &self.caller.observer);
+                let Some(input) = self.requests.answered(request, response, now, fastrand::f64()) else {
+                    return observer.queue(name, QueueChange::Retried);
+                };
+                if let Some((took, complete)) = self.times.answered(request, now) {
+                    observer.queue(name, QueueChange::Answered { took });
+                    self.synced(complete);
                 }
+                self.tell(input);
             }
             // A call that panicked would leave its controller waiting forever.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -246,29 +255,47 @@ impl<A: Api> Task<A> {
     }
 
     fn tell(&mut self, input: Input) {
-        let begun = Instant::now();
+        let begun_at = self.caller.began.elapsed();
         self.controller.handle(input, wall_clock(), &mut self.out);
-        self.requests.extend(self.out.requests.drain(..));
         let name = self.controller.name();
+        let metrics = std::mem::take(&mut self.out.metrics);
+        let (syncs, others): (Vec<_>, Vec<_>) =
+            metrics.into_iter().partition(|metric| matches!(metric, Metric::Sync { .. }));
+        let decided_at = self.caller.began.elapsed();
+        for metric in &others {
+            self.caller.observer.metric(name, metric, decided_at.saturating_sub(begun_at));
+        }
+        if !self.out.requests.is_empty() || !syncs.is_empty() {
+            let requests = self.out.requests.iter().map(|request| request.id);
+            self.caller.observer.queue(name, QueueChange::Added(requests.len()));
+            let complete = self.times.decided(requests, syncs, begun_at, decided_at);
+            self.synced(complete);
+        }
+        self.requests.extend(self.out.requests.drain(..));
         for event in self.out.events.drain(..) {
             if self.mailbox.as_ref().is_some_and(|mailbox| !mailbox.post(name, event)) {
                 self.caller.observer.event_dropped(name);
             }
         }
-        if !self.out.metrics.is_empty() {
-            let decided_in = begun.elapsed();
-            for metric in self.out.metrics.drain(..) {
-                self.caller.observer.metric(name, &metric, decided_in);
-            }
+    }
+
+    fn synced(&self, complete: Option<CompletedSync>) {
+        let Some(CompletedSync { metrics, took }) = complete else { return };
+        for metric in &metrics {
+            self.caller.observer.metric(self.controller.name(), metric, took);
         }
     }
 
     fn send(&mut self) {
         let caller = self.caller.clone();
         while let Some(request) = self.requests.next(&caller.limit, caller.began.elapsed()) {
+            if let Some(waited) = self.times.sent(request.id, caller.began.elapsed()) {
+                caller.observer.queue(self.controller.name(), QueueChange::Sent { waited });
+            }
             let caller = caller.clone();
             self.calls.spawn(async move { caller.call(request).await });
         }
         caller.observer.load(self.controller.name(), self.requests.queued(), self.requests.in_flight());
+        caller.observer.rate_limit(caller.limit.use_at(caller.began.elapsed()));
     }
 }

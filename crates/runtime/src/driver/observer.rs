@@ -7,8 +7,12 @@ use crate::driver::api::WatchError;
 
 /// Called from the driver's tasks: must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// `decided_in`: how long the controller took for the input that led to the metric.
-    fn metric(&self, _controller: &'static str, _metric: &Metric, _decided_in: Duration) {}
+    /// `took`: how long the controller took for the input that led to the metric; for [`Metric::Sync`], with all the
+    /// requests that followed from it, up to the last response.
+    fn metric(&self, _controller: &'static str, _metric: &Metric, _took: Duration) {}
+    fn queue(&self, _controller: &'static str, _change: QueueChange) {}
+    /// How much of the rate limit is used, from 0 to 1.
+    fn rate_limit(&self, _use: f64) {}
     /// A request received its response, or was given up.
     fn request(&self, _call: &Call, _reply: &Reply, _took: Duration) {}
     /// Requests waiting and in flight.
@@ -18,6 +22,22 @@ pub trait Observer: Send + Sync + 'static {
     /// A stream has ended for this reason, and is opened again after a delay.
     fn stream_broken(&self, _controller: &'static str, _stream: Stream, _trouble: &WatchError) {}
     fn event_dropped(&self, _controller: &'static str) {}
+}
+
+/// What happens to the requests of a controller.
+#[derive(Clone, Copy, Debug)]
+pub enum QueueChange {
+    Added(usize),
+    /// For the first time.
+    Sent {
+        waited: Duration,
+    },
+    /// The server has refused it for now.
+    Retried,
+    /// `took`: since it was first sent.
+    Answered {
+        took: Duration,
+    },
 }
 
 /// Discards all observations.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::api::Response;
 use super::limit::Limit;
-use crate::controller::{Call, Input, Refusal, Reply, Request, RequestId};
+use crate::controller::{Call, Input, Refusal, Reply, Request, RequestId, Verb};
 
 /// How often a request is sent again because the server refused it and gave a time for the retry. After that the
 /// controller decides.
@@ -16,8 +16,11 @@ pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Requests {
     most_in_flight: usize,
-    /// Requested and not started. Its length is bounded by the rules of the controller.
-    queue: VecDeque<Request>,
+    /// Requested and not started: creations, and everything else. Their lengths are bounded by the rules of the
+    /// controller. They take turns, so that the first Pod of a small Job does not wait for the releases of a large one.
+    queues: [VecDeque<Request>; 2],
+    /// The queue whose turn it is.
+    turn: usize,
     /// Started and without a response: sent, or waiting to be sent.
     in_flight: HashMap<RequestId, InFlight, foldhash::fast::FixedState>,
     /// When those of them that wait are to be sent.
@@ -42,14 +45,23 @@ impl Requests {
     pub fn new(most_in_flight: usize) -> Self {
         Self {
             most_in_flight: most_in_flight.max(1),
-            queue: VecDeque::new(),
+            queues: Default::default(),
+            turn: 0,
             in_flight: HashMap::default(),
             waiting: BTreeMap::new(),
         }
     }
 
     pub fn extend(&mut self, requests: impl IntoIterator<Item = Request>) {
-        self.queue.extend(requests);
+        for request in requests {
+            self.queues[usize::from(request.call.verb != Verb::Create)].push_back(request);
+        }
+    }
+
+    fn take(&mut self) -> Option<Request> {
+        let chosen = if self.queues[self.turn].is_empty() { 1 - self.turn } else { self.turn };
+        self.turn = 1 - chosen;
+        self.queues[chosen].pop_front()
     }
 
     /// The next request to send now. `now` is the time since the driver started.
@@ -64,7 +76,7 @@ impl Requests {
             }
         }
         while self.in_flight.len() < self.most_in_flight
-            && let Some(Request { id, call }) = self.queue.pop_front()
+            && let Some(Request { id, call }) = self.take()
         {
             let wait = limit.take(now);
             self.in_flight.insert(id, InFlight { call: call.clone(), retries: 0 });
@@ -102,7 +114,7 @@ impl Requests {
 
     /// Requested and not started.
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queues.iter().map(VecDeque::len).sum()
     }
 
     pub fn in_flight(&self) -> usize {
@@ -111,7 +123,7 @@ impl Requests {
 
     /// Drops the requests that were not sent.
     pub fn close(&mut self) {
-        self.queue.clear();
+        self.queues.iter_mut().for_each(VecDeque::clear);
         for (_, id) in std::mem::take(&mut self.waiting).into_keys() {
             self.in_flight.remove(&id);
         }
@@ -121,7 +133,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Kind, Verb};
+    use crate::controller::Kind;
 
     fn request(id: u64) -> Request {
         Request { id: RequestId(id), call: Call::new(Verb::Get, Kind::POD, "ns", "p") }
@@ -150,6 +162,22 @@ mod tests {
         assert_eq!((requests.queued(), requests.in_flight()), (2, 2));
         requests.close();
         assert_eq!((requests.queued(), requests.in_flight()), (0, 2), "what was sent is still waited for");
+    }
+
+    /// KEP-2307: creations do not wait behind the releases and status writes of other Jobs, nor those behind creations.
+    #[test]
+    fn creations_and_other_requests_take_turns() {
+        let (mut requests, limit) = (Requests::new(4), Limit::new(0.0, 0));
+        let creation = |id| Request { id: RequestId(id), call: Call::new(Verb::Create, Kind::POD, "ns", "") };
+        requests.extend((0..10_000).map(request));
+        assert_eq!(sent(&mut requests, &limit, millis(0)), [0, 1, 2, 3]);
+        requests.extend((20_000..20_003).map(creation));
+        let mut order = Vec::new();
+        for id in 0..6 {
+            assert!(requests.answered(RequestId(id), refused(404, None), millis(1), 0.0).is_some());
+            order.extend(sent(&mut requests, &limit, millis(1)));
+        }
+        assert_eq!(order, [20_000, 4, 20_001, 5, 20_002, 6]);
     }
 
     #[test]

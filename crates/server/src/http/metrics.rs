@@ -69,6 +69,11 @@ pub fn register_store(metrics: &MetricRegistry, registry: &Arc<Registry>) {
         metrics.read(name, help, MetricKind::Gauge, move || Some(value(registry.stats())));
     };
     gauge("tally_store_objects", "Objects stored", |stats| stats.objects as f64);
+    let counted = registry.clone();
+    let help = "Objects stored, by resource";
+    metrics.read_each("apiserver_storage_objects", help, MetricKind::Gauge, "resource", move || {
+        counted.object_counts().into_iter().map(|(resource, count)| (resource.into(), count as f64)).collect()
+    });
     gauge("tally_store_poisoned", "1 while writes are refused because one has failed", |stats| {
         f64::from(u8::from(stats.poisoned))
     });

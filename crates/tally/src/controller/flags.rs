@@ -51,6 +51,15 @@ pub fn controllers(text: &str) -> Result<Names, String> {
 }
 
 impl Names {
+    /// What is run if no list is given. TTL makes no difference between managers, so beside another one it is left to
+    /// that.
+    pub fn served_by(managed_by: Option<&str>) -> Self {
+        Self(match managed_by {
+            None => vec![Name::After, Name::Job, Name::Ttl],
+            Some(_) => vec![Name::After, Name::Job],
+        })
+    }
+
     pub fn make(&self, managed_by: Option<&str>) -> Vec<Box<dyn Controller>> {
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {

@@ -15,8 +15,8 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tally_metrics::MetricRegistry;
 use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
-use tally_runtime::driver::Observer;
 use tally_runtime::driver::api::WatchError;
+use tally_runtime::driver::{Observer, QueueChange};
 use tally_server::ConnectionTable;
 use tokio::net::TcpListener;
 
@@ -114,10 +114,16 @@ impl Health {
 }
 
 impl Observer for Health {
-    fn metric(&self, controller: &'static str, metric: &Metric, decided_in: Duration) {
-        self.metrics.metric(controller, metric, decided_in);
-        if matches!(metric, Metric::InvalidStatus) {
-            tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
+    fn metric(&self, controller: &'static str, metric: &Metric, took: Duration) {
+        self.metrics.metric(controller, metric, took);
+        match metric {
+            Metric::InvalidStatus => {
+                tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
+            }
+            Metric::ExternalJob { manager, job } => {
+                tracing::info!(%job, managed_by = %manager, "the Job is left to the controller that its managedBy names");
+            }
+            _ => {}
         }
     }
 
@@ -134,6 +140,14 @@ impl Observer for Health {
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
         self.metrics.load(controller, waiting, in_flight);
+    }
+
+    fn queue(&self, controller: &'static str, change: QueueChange) {
+        self.metrics.queue(controller, change);
+    }
+
+    fn rate_limit(&self, used: f64) {
+        self.metrics.rate_limit(used);
     }
 
     fn synced(&self, controller: &'static str, stream: Stream) {

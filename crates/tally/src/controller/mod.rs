@@ -45,9 +45,10 @@ pub struct Args {
     /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Controllers to run, separated by commas: after, job, ttl
-    #[arg(long, value_name = "LIST", default_value = "after,job,ttl", value_parser = flags::controllers)]
-    controllers: Names,
+    /// Controllers to run, separated by commas: after, job, ttl [default: all of them; with --managed-by after,job,
+    /// because ttl deletes the Jobs of every manager]
+    #[arg(long, value_name = "LIST", value_parser = flags::controllers)]
+    controllers: Option<Names>,
     /// Serve only the Jobs whose spec.managedBy is NAME [default: Jobs without the field, or with
     /// kubernetes.io/job-controller]
     #[arg(long, value_name = "NAME", value_parser = flags::manager)]
@@ -149,9 +150,10 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
     let mut stop = stop_signals().context("cannot install signal handlers")?;
     let server = access.server().to_string().trim_end_matches('/').to_owned();
     let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
-    let rights = checks::rights(&args.controllers.0, lease_name);
+    let controllers = args.controllers();
+    let rights = checks::rights(&controllers.0, lease_name);
     let version = tokio::select! {
-        version = checks::run(&remote, &server, &args.controllers.0, &rights) => version?,
+        version = checks::run(&remote, &server, &controllers.0, &rights) => version?,
         _ = stop.wait_for(|stop| *stop) => return Ok(true),
     };
     let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
@@ -216,14 +218,21 @@ async fn lead(
     worked.map(|()| true)
 }
 
+impl Args {
+    fn controllers(&self) -> Names {
+        self.controllers.clone().unwrap_or_else(|| Names::served_by(self.managed_by.as_deref()))
+    }
+}
+
 /// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
 async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
-    let controllers = args.controllers.make(args.managed_by.as_deref());
+    let chosen = args.controllers();
+    let controllers = chosen.make(args.managed_by.as_deref());
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
     let found = Mutex::new(None);
-    let counts = args.controllers.0.contains(&Name::Job);
+    let counts = chosen.0.contains(&Name::Job);
     let watched = remote.clone();
     let stop = async {
         tokio::select! {

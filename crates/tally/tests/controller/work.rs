@@ -30,6 +30,17 @@ async fn make(api: &Api, path: &str, body: &Value) {
     assert_eq!(answer.code, 201, "{}", answer.text);
 }
 
+/// Acts as the controller of a Job: it is complete.
+async fn finish(api: &Api, name: &str) {
+    let at = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": at});
+    let conditions = json!([condition("SuccessCriteriaMet"), condition("Complete")]);
+    let status = json!({"startTime": at, "completionTime": at, "succeeded": 3, "conditions": conditions});
+    let patch = Call::new("PATCH", format!("{JOBS}/{name}/status")).body(&json!({"status": status}));
+    let answer = api.connection().call(&patch.header("content-type", "application/merge-patch+json")).await.unwrap();
+    assert_eq!(answer.code, 200, "{}", answer.text);
+}
+
 /// Acts as a node: all Pods succeed. Returns once `is` holds for the Job.
 async fn until(api: &Api, controller: &Controller, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     let finished = async {
@@ -126,19 +137,25 @@ async fn a_job_runs_to_its_end_and_can_be_watched_doing_so() {
 async fn jobs_of_others_are_left_alone() {
     let directory = directory();
     let server = Server::start(directory.path()).await;
-    let ours = ["--managed-by=example.com/tally", "--controllers=job"];
+    let ours = ["--managed-by=example.com/tally"];
     let mut controller = Controller::start(&server.kubeconfig(), "controller", &ours);
     let managed = |by: &str| json!({"managedBy": by});
     make(&server.api, JOBS, &job("plain", json!({}))).await;
     make(&server.api, JOBS, &job("reserved", managed("kubernetes.io/job-controller"))).await;
     make(&server.api, JOBS, &job("others", managed("example.com/other"))).await;
+    let expired = json!({"managedBy": "example.com/other", "ttlSecondsAfterFinished": 0});
+    make(&server.api, JOBS, &job("expired", expired)).await;
+    finish(&server.api, "expired").await;
     make(&server.api, JOBS, &job("ours", managed("example.com/tally"))).await;
     until(&server.api, &controller, "ours", |job| has_condition(job, "Complete")).await;
+    assert_eq!(get(&server.api, &format!("{JOBS}/expired")).await["metadata"]["name"], "expired");
+    let left = r#""managed_by":"example.com/other""#;
+    controller.until(left, |controller| controller.said().contains(left));
     for name in ["plain", "reserved", "others"] {
         let job = get(&server.api, &format!("{JOBS}/{name}")).await;
         assert_eq!(job["status"], json!({}), "{name}");
     }
-    let external = r#"jobs_by_external_controller_total{controller_name="example.com/other"} 1"#;
+    let external = r#"jobs_by_external_controller_total{controller_name="example.com/other"} 2"#;
     controller.until(external, |controller| controller.get("/metrics").1.contains(external));
 }
 
