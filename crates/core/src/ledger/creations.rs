@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use compact_str::CompactString;
 
 use super::doubling_delay;
+use super::flight::CREATION_PATIENCE;
 use crate::ids::CompletionIndex;
 use crate::time::Timestamp;
 
@@ -21,13 +22,30 @@ pub(super) struct InFlightCreation {
     unknown: u32,
 }
 
+/// When creations were requested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CreationTimes {
+    pub last: Timestamp,
+    /// The first of those that followed each other without a pause.
+    pub since: Timestamp,
+}
+
+impl CreationTimes {
+    fn requested(&mut self, now: Timestamp) {
+        // A clock that stepped back begins anew.
+        if now > self.last + CREATION_PATIENCE || now < self.since {
+            self.since = now;
+        }
+        self.last = now;
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Creations {
     by_name: BTreeMap<CompactString, InFlightCreation>,
     /// How many have no response yet; the outcome of the others is unknown.
     in_flight: usize,
-    /// When the last one was requested.
-    requested_at: Timestamp,
+    times: CreationTimes,
     /// How many may be requested together: doubles with each batch that succeeds (CONST-5).
     window: u32,
     /// Consecutive refusals.
@@ -41,7 +59,7 @@ impl Default for Creations {
         Self {
             by_name: BTreeMap::new(),
             in_flight: 0,
-            requested_at: Timestamp::default(),
+            times: CreationTimes::default(),
             window: 1,
             refusals: 0,
             refused_until: None,
@@ -62,9 +80,9 @@ impl Creations {
         self.in_flight
     }
 
-    /// The time of the last request, while one is in flight.
-    pub fn in_flight_since(&self) -> Option<Timestamp> {
-        Some(self.requested_at).filter(|_| self.in_flight > 0)
+    /// While one is in flight.
+    pub fn times(&self) -> Option<CreationTimes> {
+        Some(self.times).filter(|_| self.in_flight > 0)
     }
 
     pub fn any_unknown(&self) -> bool {
@@ -103,7 +121,7 @@ impl Creations {
         let creation = InFlightCreation { index, attempt, retry_at: None, listed: false, unknown: 0 };
         self.by_name.insert(name, creation);
         self.in_flight += 1;
-        self.requested_at = now;
+        self.times.requested(now);
     }
 
     /// The creation has ended, or its Pod was observed.
@@ -157,7 +175,7 @@ impl Creations {
                     creation.retry_at = None;
                     creation.listed = false;
                     self.in_flight += 1;
-                    self.requested_at = now;
+                    self.times.requested(now);
                     again.push((name.clone(), creation.index));
                 }
                 Some(at) => next = Some(next.map_or(at, |known: Timestamp| known.min(at))),

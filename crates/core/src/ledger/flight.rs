@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::creations::CreationTimes;
 use crate::ids::{CompletionIndex, PodUid};
 use crate::time::{Span, Timestamp};
 
 /// How long a write of live counts alone waits for creations in flight, which would change the counts again at once.
-const CREATION_PATIENCE: Span = Span::from_seconds(1);
+pub(super) const CREATION_PATIENCE: Span = Span::from_seconds(1);
 /// The minimum interval between writes of live counts alone.
 const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
 /// The minimum interval between accounting writes under load, so that a Job of N Pods costs about N/500 writes. Without
@@ -52,8 +53,8 @@ pub(super) enum Wish {
     AtOnce,
     /// Pods have finished or have been released. `full`: one write cannot contain more of them.
     Accounting { full: bool },
-    /// Only the live counts differ. Creations that have been in flight since this time will change them again.
-    LiveCounts { creating_since: Option<Timestamp> },
+    /// Only the live counts differ. Creations in flight will change them again.
+    LiveCounts { creating: Option<CreationTimes> },
 }
 
 impl Flight {
@@ -70,12 +71,12 @@ impl Flight {
         let wait_until = match wish {
             Wish::AtOnce | Wish::Accounting { full: true } => None,
             Wish::Accounting { full: false } => since(BUSY_INTERVAL).filter(|_| busy),
-            // Also while a large Job creates one Pod after the other, its status is never older than this.
-            Wish::LiveCounts { creating_since: Some(created_at) } => {
-                let written = self.last_write_at.map(|at| at + CREATION_PATIENCE);
-                Some(written.map_or(created_at + CREATION_PATIENCE, |at| at.min(created_at + CREATION_PATIENCE)))
+            // While a large Job creates one batch after the other, its status is written now and then all the same.
+            Wish::LiveCounts { creating: Some(CreationTimes { last, since }) } => {
+                let waits_since = self.last_write_at.map_or(since, |at| at.max(since));
+                Some(last.min(waits_since) + CREATION_PATIENCE)
             }
-            Wish::LiveCounts { creating_since: None } => since(LIVE_COUNT_INTERVAL),
+            Wish::LiveCounts { creating: None } => since(LIVE_COUNT_INTERVAL),
         };
         // A clock that stepped back must not block the Job.
         wait_until.filter(|at| *at > now && *at - now <= CREATION_PATIENCE)
@@ -88,6 +89,10 @@ mod tests {
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_seconds(1_800_000_000) + Span::from_millis(millis)
+    }
+
+    fn creating(since: i64, last: i64) -> Wish {
+        Wish::LiveCounts { creating: Some(CreationTimes { since: at(since), last: at(last) }) }
     }
 
     /// The state after writes at these times, each of `batch` Pods.
@@ -117,10 +122,13 @@ mod tests {
             // Decisions and full writes are not delayed.
             (&[360, 370, 380, 390, 400], 16, Wish::AtOnce, None),
             (&[360, 370, 380, 390, 400], 16, Wish::Accounting { full: true }, None),
-            (&[400], 1, Wish::LiveCounts { creating_since: None }, Some(500)),
-            (&[400], 1, Wish::LiveCounts { creating_since: Some(at(0)) }, Some(1000)),
-            (&[-580], 1, Wish::LiveCounts { creating_since: Some(at(409)) }, Some(420)),
-            (&[-600], 1, Wish::LiveCounts { creating_since: Some(at(409)) }, None),
+            (&[400], 1, Wish::LiveCounts { creating: None }, Some(500)),
+            (&[400], 1, creating(0, 0), Some(1000)),
+            // Batch after batch.
+            (&[-580], 1, creating(-2000, 409), Some(420)),
+            (&[-600], 1, creating(-2000, 409), None),
+            (&[-600], 1, creating(100, 409), Some(1100)),
+            (&[], 1, creating(-2000, 409), None),
             // The clock has stepped back.
             (&[9_400], 16, accounting, None),
         ] {

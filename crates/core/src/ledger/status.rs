@@ -66,7 +66,7 @@ impl<S: Mutation> Ledger<S> {
         } else if urgent {
             Wish::Accounting { full: news >= self.limits.uncounted }
         } else {
-            Wish::LiveCounts { creating_since: self.creations.in_flight_since() }
+            Wish::LiveCounts { creating: self.creations.times() }
         };
         if let Some(wait_until) = self.flight.pace(now, wish) {
             plan.wake(wait_until);

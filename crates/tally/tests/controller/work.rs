@@ -149,7 +149,7 @@ async fn jobs_of_others_are_left_alone() {
     make(&server.api, JOBS, &job("ours", managed("example.com/tally"))).await;
     until(&server.api, &controller, "ours", |job| has_condition(job, "Complete")).await;
     assert_eq!(get(&server.api, &format!("{JOBS}/expired")).await["metadata"]["name"], "expired");
-    let left = r#""managed_by":"example.com/other""#;
+    let left = "managed_by=example.com/other";
     controller.until(left, |controller| controller.said().contains(left));
     for name in ["plain", "reserved", "others"] {
         let job = get(&server.api, &format!("{JOBS}/{name}")).await;
