@@ -4,7 +4,7 @@
 pub type CapabilitySet = u64;
 
 /// In the kernel's order.
-const NAMES: [&str; 41] = [
+pub const NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
     "DAC_READ_SEARCH",

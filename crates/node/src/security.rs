@@ -147,6 +147,11 @@ pub fn confinement(
         }
     }
     let mut settings = Confinement { capabilities: default_capabilities(node), ..Confinement::default() };
+    // The programs of the machine with which a user becomes root (su, sudo) are there, and a container can mount files
+    // over those that say who may.
+    let is_other_user = node.is_root && fields.id("runAsUser").is_some_and(|user| user != 0);
+    settings.no_new_privileges =
+        node.abilities.isolates && is_other_user && fields.get("allowPrivilegeEscalation").is_none();
     for row in ROWS {
         let Some(value) = fields.get(row.field) else { continue };
         let request = Request { value, fields, node };
@@ -221,7 +226,9 @@ fn capability_lists(request: &Request<'_>, settings: &mut Confinement) -> Result
         names.map(|name| capabilities::parse(name.as_str().unwrap_or_default())).try_fold(0, |all, one| Ok(all | one?))
     };
     let (add, drop) = (list("add")?, list("drop")?);
-    let drops_all = drop == capabilities::ALL;
+    // The word, not a list of all names: with it, what is added is all there is.
+    let drops = request.value.get("drop").and_then(Value::as_array).into_iter().flatten();
+    let drops_all = drops.filter_map(Value::as_str).any(|name| name.eq_ignore_ascii_case("ALL"));
     let node = request.node;
     if add != 0 {
         if !node.is_root {

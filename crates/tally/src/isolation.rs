@@ -52,7 +52,8 @@ fn hidden(own: &[&Path], variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<Path
     hidden.extend(default_data_dir().ok());
     hidden.extend(variable("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".kube")));
     let configured = variable("KUBECONFIG").unwrap_or_default();
-    hidden.extend(std::env::split_paths(&configured).filter(|path| path.is_absolute() && path.is_file()));
+    let files = std::env::split_paths(&configured).filter(|path| path.is_file());
+    hidden.extend(files.filter_map(|path| std::path::absolute(path).ok()));
     let mut seen = std::collections::BTreeSet::new();
     hidden.retain(|path| seen.insert(path.clone()));
     hidden
@@ -68,13 +69,19 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let variable = |name: &str| match name {
             "HOME" => Some(PathBuf::from("/home/me")),
-            "KUBECONFIG" => Some(PathBuf::from(format!("{}:/not/there:relative", file.path().display()))),
+            "KUBECONFIG" => Some(PathBuf::from(format!("{}:/not/there:relative:Cargo.toml", file.path().display()))),
             _ => None,
         };
         let found = hidden(&[Path::new("/data"), Path::new("/data")], variable);
         let default = default_data_dir().ok();
-        let expected =
-            [Some(Path::new("/data")), default.as_deref(), Some(Path::new("/home/me/.kube")), Some(file.path())];
+        let relative = std::path::absolute("Cargo.toml").unwrap();
+        let expected = [
+            Some(Path::new("/data")),
+            default.as_deref(),
+            Some(Path::new("/home/me/.kube")),
+            Some(file.path()),
+            Some(&relative),
+        ];
         assert_eq!(found, expected.into_iter().flatten().collect::<Vec<_>>());
     }
 

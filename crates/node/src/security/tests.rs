@@ -228,6 +228,23 @@ fn what_can_be_done_becomes_a_setting() {
             Confinement { no_new_privileges: true, ..plain.clone() },
         ),
         ("user", json!({}), json!({"allowPrivilegeEscalation": true}), plain.clone()),
+        // Another user does not become root with the machine's own programs, unless that is wanted.
+        (
+            "isolated",
+            json!({"securityContext": {"runAsUser": 1000}}),
+            json!({}),
+            Confinement { no_new_privileges: true, ..capped(default) },
+        ),
+        ("isolated", json!({}), json!({"runAsUser": 1000, "allowPrivilegeEscalation": true}), capped(default)),
+        ("isolated", json!({}), json!({"runAsUser": 0}), capped(default)),
+        ("root", json!({}), json!({"runAsUser": 1000}), plain.clone()),
+        // All names are not the word ALL.
+        (
+            "isolated",
+            json!({}),
+            json!({"capabilities": {"drop": capabilities::NAMES.as_slice(), "add": ["CHOWN"]}}),
+            capped(0),
+        ),
         (
             "root",
             json!({}),

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use super::mounts::{self, View};
 use super::sys::{self, OnlyThread};
-use super::{COMMAND, TRY_ISOLATION, confine};
+use super::{COMMAND, TRY_ISOLATION, confine, seccomp};
 use crate::security::SecurityAbilities;
 
 /// The abilities of this process. `isolates`: containers are isolated, which `try_isolation` has found to work.
@@ -51,7 +51,10 @@ fn try_here() -> Result<(), String> {
     let alone = OnlyThread::check().map_err(|error| error.to_string())?;
     mounts::leave(true).map_err(|error| format!("this user may not make namespaces here ({error})"))?;
     match sys::fork(&alone) {
-        Ok(None) => mounts::arrange(View { hidden: Some(Vec::new()), ..View::default() }),
+        Ok(None) => {
+            mounts::arrange(View { hidden: Some(Vec::new()), ..View::default() })?;
+            seccomp::refuse_user_namespaces().map_err(|error| format!("no seccomp filter can be installed ({error})"))
+        }
         // The first process of the namespace has said why it failed.
         Ok(Some(_)) => match sys::wait_for_ended_child().ok().flatten().and_then(sys::reap) {
             Some((0, _)) => Ok(()),

@@ -329,7 +329,7 @@ fn launch_of(
         if shim.hidden.is_none() {
             fs::create_dir(&stage).map_err(unmade)?;
         }
-        let view = View { binds, stage, read_only_root, hidden: shim.hidden.clone() };
+        let view = View { binds, stage, read_only_root, hidden: shim.hidden.clone(), node: shim.own_directory.clone() };
         MountNamespace::Apart { hostname: start.hostname.clone(), view }
     } else {
         MountNamespace::Machine

@@ -27,13 +27,15 @@ pub fn apply(launch: &Launch, isolated: bool) -> Result<(), OperationError> {
     let wanted = &launch.confinement;
     let own = thread::capabilities(None).map_err(plain).map_err(failed("its capabilities cannot be read"))?;
     let is_admin = own.effective.contains(KernelSet::SYS_ADMIN);
-    if wanted.no_new_privileges || (wanted.seccomp && !is_admin) {
+    if wanted.no_new_privileges || ((wanted.seccomp || isolated) && !is_admin) {
         thread::set_no_new_privs(true).map_err(plain).map_err(failed("securityContext.allowPrivilegeEscalation"))?;
     }
     // Before capabilities are dropped: to install a filter takes one of them. It permits all that follows.
     if wanted.seccomp {
         let kept = wanted.capabilities.unwrap_or(own.permitted.bits());
         seccomp::install(kept).map_err(failed("securityContext.seccompProfile"))?;
+    } else if isolated {
+        seccomp::refuse_user_namespaces().map_err(failed("user namespaces cannot be refused"))?;
     }
     if let Some(kept) = wanted.capabilities {
         let kept = KernelSet::from_bits_retain(kept);
@@ -76,7 +78,10 @@ fn identity(launch: &Launch, isolated: bool) -> Result<Identity, OperationError>
         ));
     }
     let own_group = rustix::process::getegid().as_raw();
-    let group = launch.group.filter(|group| *group != own_group);
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    // As container runtimes do: another user has the group that /etc/passwd gives it.
+    let of_user = || user.and_then(|user| group_of(user, &read("/etc/passwd")));
+    let group = launch.group.or_else(of_user).filter(|group| *group != own_group);
     if let Some(group) = group.filter(|_| own != 0) {
         let message = format!("runAsGroup {group}: this node runs as group {own_group} and cannot become another");
         return Err(failure(CREATE_ERROR, message));
@@ -86,7 +91,6 @@ fn identity(launch: &Launch, isolated: bool) -> Result<Identity, OperationError>
         let mut groups = wanted.map(|groups| groups.ids.clone()).unwrap_or_default();
         // A container without settings of its own has the groups of its user, as the image of a container gives them.
         if wanted.map_or(isolated, |groups| !groups.strict) {
-            let read = |path| fs::read_to_string(path).unwrap_or_default();
             groups.extend(groups_of(launch.user.unwrap_or(own), &read("/etc/passwd"), &read("/etc/group")));
         }
         groups.sort_unstable();
@@ -105,6 +109,11 @@ fn groups_of(user: u32, passwd: &str, group: &str) -> Vec<u32> {
         members.split(',').any(|member| member == name).then(|| id.parse().ok())?
     };
     group.lines().filter_map(member).collect()
+}
+
+/// The main group of a user.
+fn group_of(user: u32, passwd: &str) -> Option<u32> {
+    entry_of(user, passwd)?.get(3)?.parse().ok()
 }
 
 fn entry_of(user: u32, passwd: &str) -> Option<Vec<&str>> {
@@ -158,5 +167,6 @@ mod tests {
         assert_eq!(groups_of(5, passwd, group), [0; 0]);
         assert_eq!(home_of(1000, passwd), Some("/home/ann"));
         assert_eq!((home_of(7, passwd), home_of(8, passwd)), (None, None));
+        assert_eq!((group_of(1000, passwd), group_of(7, passwd), group_of(8, passwd)), (Some(1000), None, None));
     }
 }

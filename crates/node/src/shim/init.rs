@@ -41,7 +41,7 @@ pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alon
         Ok(None) => {
             drop(introduction);
             let failure = match prepare(launch, left, alone, &nothing) {
-                Ok(command) => serve(command, &mut socket, introduced, *left == LeftNamespaces::Mounts),
+                Ok(started) => serve(started, &mut socket, introduced, *left == LeftNamespaces::Mounts),
                 Err(failure) => failure,
             };
             tell(&mut socket, &LaunchReport::Failed(failure));
@@ -100,12 +100,14 @@ fn prepare(
     left: &LeftNamespaces,
     alone: &OnlyThread,
     nothing: &io::Result<File>,
-) -> Result<Pid, OperationError> {
+) -> Result<StartedCommand, OperationError> {
     // The launcher is the only one to wait for this process.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     sys::leave_session_keyring();
-    launch::arrange(launch, left)?;
     let unstarted = |error: io::Error| create_failure("the command cannot be started", &error);
+    // A volume may be mounted over /proc.
+    let pid_namespace = std::fs::read_link("/proc/self/ns/pid").map_err(unstarted)?.display().to_string();
+    launch::arrange(launch, left)?;
     let (mut answer, mut question) = io::pipe().map_err(unstarted)?;
     let Some(command) = sys::fork(alone).map_err(unstarted)? else {
         drop(answer);
@@ -122,13 +124,23 @@ fn prepare(
     answer.read_to_end(&mut told).map_err(unstarted)?;
     match serde_json::from_slice(&told) {
         Ok(failure) => Err(failure),
-        Err(_) if told.is_empty() => Ok(command),
+        Err(_) if told.is_empty() => Ok(StartedCommand { command, pid_namespace }),
         Err(error) => Err(failure(CREATE_ERROR, format!("the command cannot be started: {error}"))),
     }
 }
 
+struct StartedCommand {
+    command: Pid,
+    pid_namespace: String,
+}
+
 /// In the first process, to the end of the command. Returns only on failure.
-fn serve(command: Pid, socket: &mut UnixStream, mut introduced: PipeReader, is_root: bool) -> OperationError {
+fn serve(
+    started: StartedCommand,
+    socket: &mut UnixStream,
+    mut introduced: PipeReader,
+    is_root: bool,
+) -> OperationError {
     let unserved = |error: io::Error| create_failure("the command cannot be followed", &error);
     if let Err(error) = introduced.read_to_end(&mut Vec::new()) {
         return unserved(error);
@@ -139,18 +151,19 @@ fn serve(command: Pid, socket: &mut UnixStream, mut introduced: PipeReader, is_r
     if is_root {
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
-    let namespace = match std::fs::read_link("/proc/self/ns/pid") {
-        Ok(namespace) => namespace.display().to_string(),
-        Err(error) => return unserved(error),
-    };
+    let StartedCommand { command, pid_namespace } = started;
     let orders = match socket.try_clone() {
         Ok(orders) => orders,
         Err(error) => return unserved(error),
     };
     let ended = Arc::new(Mutex::new(false));
     let known = ended.clone();
-    std::thread::spawn(move || forward(orders, command, &known));
-    tell(socket, &LaunchReport::Running { pid_namespace: namespace });
+    let forwards = std::thread::Builder::new().spawn(move || forward(orders, command, &known));
+    tell(socket, &LaunchReport::Running { pid_namespace });
+    if forwards.is_err() {
+        // No signal would reach the command. It has run, and it ends.
+        let _ = kill_process_group(command, Signal::KILL);
+    }
     loop {
         let pid = match sys::wait_for_ended_child() {
             Ok(Some(pid)) => pid,

@@ -18,19 +18,67 @@ use serde::{Deserialize, Serialize};
 
 use super::{sys, volumes};
 
+/// A directory, known by what it is: a Pod that can write to the directories above it may put another one at its path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownDirectory {
+    pub path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl KnownDirectory {
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let about = fs::metadata(path)?;
+        Ok(Self { path: path.to_owned(), identity: (about.dev(), about.ino()) })
+    }
+
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        let other = || io::Error::other("another directory is at its path; stop Tally, and put the directory back");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| match error {
+            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => other(),
+            error => error.into(),
+        })?;
+        let about = rustix::fs::fstat(&opened)?;
+        if (about.st_dev, about.st_ino) == self.identity { Ok(opened) } else { Err(other()) }
+    }
+}
+
 /// A path that must not be readable in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenPath {
+    /// Without symlinks.
     pub path: PathBuf,
-    /// Device and inode. A directory that another one has replaced is still the one to hide, and is not found by its
-    /// path; then nothing starts.
-    pub identity: Option<(u64, u64)>,
+    /// The directory itself, or the one that contains the file. None: nothing was there when the node started.
+    known: Option<KnownDirectory>,
+    is_file: bool,
 }
 
 impl HiddenPath {
     pub fn new(path: &Path) -> Self {
-        let directory = fs::metadata(path).ok().filter(fs::Metadata::is_dir);
-        Self { path: path.to_owned(), identity: directory.map(|about| (about.dev(), about.ino())) }
+        let Ok(real) = fs::canonicalize(path) else {
+            return Self { path: path.to_owned(), known: None, is_file: false };
+        };
+        let is_file = !real.is_dir();
+        let directory = if is_file { real.parent().unwrap_or(&real) } else { &real };
+        Self { known: KnownDirectory::new(directory).ok(), path: real, is_file }
+    }
+
+    /// None: there is nothing to hide. A file may be deleted, and others may be put at its path; but what contains it
+    /// is what it was.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match (&self.known, self.path.file_name()) {
+            (Some(directory), Some(name)) if self.is_file => {
+                rustix::fs::openat(directory.open()?, name, flags, Mode::empty())
+            }
+            (Some(directory), _) => return directory.open().map(Some),
+            (None, _) => rustix::fs::open(&self.path, flags, Mode::empty()),
+        };
+        match opened {
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
     }
 }
 
@@ -158,31 +206,25 @@ pub fn hide(hidden: &[HiddenPath]) -> Result<(), String> {
     let failed = |path: &Path, error: io::Error| format!("{} cannot be hidden: {error}", path.display());
     let table = fs::read("/proc/self/mountinfo").map_err(|error| failed(Path::new("/proc"), error))?;
     let mounts = parse(&table);
-    for HiddenPath { path, identity } in hidden {
-        let about = match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && identity.is_none() => continue,
-            about => about.map_err(|error| failed(path, error))?,
-        };
-        let found = (about.dev(), about.ino());
-        if identity.is_some_and(|identity| identity != found) {
-            let why = "another directory is at its path; stop Tally, and put the directory back";
-            return Err(failed(path, io::Error::other(why)));
-        }
-        let real = fs::canonicalize(path).map_err(|error| failed(path, error))?;
-        let Aliases { same, parts } = aliases(&mounts, &real);
-        for place in std::iter::once(real.clone()).chain(same) {
-            hide_one(&place, Some(found)).map_err(|error| failed(&place, error))?;
+    for hidden in hidden {
+        let path = &hidden.path;
+        // All of them through the descriptor: what was looked at is what is hidden, whatever is renamed meanwhile.
+        let Some(opened) = hidden.open().map_err(|error| failed(path, error))? else { continue };
+        let about = rustix::fs::fstat(&opened).map_err(|error| failed(path, error.into()))?;
+        let Aliases { same, parts } = aliases(&mounts, path);
+        mask_opened(&opened, &about).map_err(|error| failed(path, error))?;
+        for place in same {
+            hide_alias(&place, Some((about.st_dev, about.st_ino))).map_err(|error| failed(&place, error))?;
         }
         for place in parts {
-            hide_one(&place, None).map_err(|error| failed(&place, error))?;
+            hide_alias(&place, None).map_err(|error| failed(&place, error))?;
         }
     }
     Ok(())
 }
 
-/// Through a descriptor, so that what was looked at is what is covered. Another file at a path of the same name is left
-/// alone.
-fn hide_one(place: &Path, identity: Option<(u64, u64)>) -> io::Result<()> {
+/// Another mount of the same. Another file at a path of the same name is left alone: it is mounted over this one.
+fn hide_alias(place: &Path, identity: Option<(u64, u64)>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(place, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
@@ -192,6 +234,10 @@ fn hide_one(place: &Path, identity: Option<(u64, u64)>) -> io::Result<()> {
     if identity.is_some_and(|identity| identity != (about.st_dev, about.st_ino)) {
         return Ok(());
     }
+    mask_opened(&opened, &about)
+}
+
+fn mask_opened(opened: &OwnedFd, about: &rustix::fs::Stat) -> io::Result<()> {
     let is_dir = rustix::fs::FileType::from_raw_mode(about.st_mode).is_dir();
     mask(Path::new(&format!("/proc/self/fd/{}", opened.as_raw_fd())), is_dir)
 }

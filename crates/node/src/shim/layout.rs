@@ -182,7 +182,7 @@ impl AttemptDir {
         }
         self.forget_words();
         let _ = fs::remove_dir(self.stage());
-        let _ = fs::remove_dir_all(self.tmp());
+        let _ = super::volumes::delete(&self.tmp());
     }
 }
 

@@ -94,7 +94,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::output::FollowOptions;
 use crate::port::{Attempt, Report, ShimCommand, Signal};
-use isolate::HiddenPath;
+use isolate::{HiddenPath, KnownDirectory};
 use journal::Journal;
 use layout::Layout;
 use recorder::{AttemptRecorder, JobLog, RecordLimits};
@@ -263,6 +263,8 @@ struct Shim {
     tracking: RefCell<Option<cgroup::TrackingGroup>>,
     /// What containers must not see. None: they are not isolated.
     hidden: Option<Vec<HiddenPath>>,
+    /// Where the files of Pods are, if containers are isolated.
+    own_directory: Option<KnownDirectory>,
     /// The standard input for the first container that asks for it.
     stdin: Cell<Option<OwnedFd>>,
 }
@@ -292,6 +294,7 @@ impl Shim {
             JobLog::open(path).map(RefCell::new).map_err(unusable)
         });
         let keeper = arguments.output.keep_records.then(|| layout.root().to_owned());
+        let own_directory = arguments.hidden.as_ref().map(|_| KnownDirectory::new(layout.root()));
         let shim = Self {
             recorder: RefCell::new(AttemptRecorder::new(keeper.as_deref(), RecordLimits::default())),
             job_log: job_log.transpose()?,
@@ -317,6 +320,7 @@ impl Shim {
             cgroups: OnceCell::new(),
             tracking: RefCell::new(tracking),
             hidden: arguments.hidden.as_ref().map(|hidden| hidden.iter().map(|path| HiddenPath::new(path)).collect()),
+            own_directory: own_directory.transpose()?,
             stdin: Cell::new(Some(take_input()?)),
         };
         if silent > 0 {

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
@@ -21,7 +21,7 @@ use rustix::mount::{
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
-use super::isolate::{self, Devices, HiddenPath};
+use super::isolate::{self, Devices, HiddenPath, KnownDirectory};
 use super::{sys, volumes};
 
 /// One volume at one mount point.
@@ -49,6 +49,8 @@ pub struct View {
     pub read_only_root: bool,
     /// What the container must not see. None: it is not isolated.
     pub hidden: Option<Vec<HiddenPath>>,
+    /// What contains the sources that are the node's own. None: they are found by their paths.
+    pub node: Option<KnownDirectory>,
 }
 
 /// Which namespaces of the machine a process has left.
@@ -90,7 +92,7 @@ pub fn leave(isolated: bool) -> io::Result<LeftNamespaces> {
 
 /// Mounts everything. For isolation, called in the namespace of the container's processes, of which /proc shows those.
 pub fn arrange(view: View) -> Result<(), String> {
-    let View { mut binds, stage, read_only_root, hidden } = view;
+    let View { mut binds, stage, read_only_root, hidden, node } = view;
     let here = std::env::current_dir().ok();
     // Parents first, so that no mount is hidden by a later one above it.
     binds.sort_by_key(|bind| Path::new(&bind.target).components().count());
@@ -100,7 +102,15 @@ pub fn arrange(view: View) -> Result<(), String> {
     // without the node's own files, and with the container's own processes and devices. A device that a volume names
     // itself is meant, and opened before.
     let isolated = hidden.is_some();
-    take_all(&mut trees, |bind| !bind.host || !isolated || is_character_device(&bind.source))?;
+    let node = match &node {
+        Some(node) => Some((
+            node.path.as_path(),
+            node.open().map_err(|error| format!("{} cannot be used: {error}", node.path.display()))?,
+        )),
+        None => None,
+    };
+    take_all(&mut trees, |bind| !bind.host || !isolated, node.as_ref())?;
+    trees.iter_mut().filter(|(_, tree)| tree.is_none()).for_each(|(bind, tree)| *tree = take_device(bind));
     let mut places = Places { covers: Vec::new(), covered: Vec::new(), mounted: Vec::new() };
     if let Some(hidden) = &hidden {
         let devices = Devices::take();
@@ -109,7 +119,7 @@ pub fn arrange(view: View) -> Result<(), String> {
         isolate::change_root(libc::MOUNT_ATTR_NODEV).map_err(|error| format!("/ cannot be restricted: {error}"))?;
         places.covers.push(isolate::furnish(&devices)?);
     }
-    take_all(&mut trees, |_| true)?;
+    take_all(&mut trees, |_| true, None)?;
     trees.retain(|(_, tree)| tree.is_some());
     if read_only_root {
         shut_root().map_err(|error| format!("/ cannot be made read-only: {error}"))?;
@@ -160,9 +170,13 @@ pub fn arrange(view: View) -> Result<(), String> {
 }
 
 /// Opens the sources that are wanted now and have not been opened.
-fn take_all(trees: &mut [(Bind, Option<Tree>)], now: impl Fn(&Bind) -> bool) -> Result<(), String> {
+fn take_all(
+    trees: &mut [(Bind, Option<Tree>)],
+    now: impl Fn(&Bind) -> bool,
+    node: Option<&(&Path, OwnedFd)>,
+) -> Result<(), String> {
     for (bind, tree) in trees.iter_mut().filter(|(bind, tree)| tree.is_none() && now(bind)) {
-        match take(bind) {
+        match take(bind, node) {
             Ok(taken) => *tree = Some(taken),
             Err(_) if bind.optional => {}
             Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
@@ -171,8 +185,14 @@ fn take_all(trees: &mut [(Bind, Option<Tree>)], now: impl Fn(&Bind) -> bool) -> 
     Ok(())
 }
 
-fn is_character_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|about| about.file_type().is_char_device())
+/// A character device that a volume of the machine names. What was looked at is what is mounted: a Pod may put something
+/// else at the path meanwhile.
+fn take_device(bind: &Bind) -> Option<Tree> {
+    let opened = rustix::fs::open(&bind.source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&opened).ok()?.st_mode);
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let is_device = kind == rustix::fs::FileType::CharacterDevice && bind.sub_path.is_empty();
+    is_device.then(|| open_tree(&opened, "", flags).ok().map(|fd| Tree { fd, is_dir: false }))?
 }
 
 /// Makes everything that is mounted read-only, except what the kernel shows there: devices have to work, and /proc has a
@@ -193,9 +213,16 @@ struct Tree {
 }
 
 /// A clone of what is to be mounted, not attached anywhere yet.
-fn take(bind: &Bind) -> io::Result<Tree> {
+/// `node`: the node's own directory, which its own sources do not leave.
+fn take(bind: &Bind, node: Option<&(&Path, OwnedFd)>) -> io::Result<Tree> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let mut source = rustix::fs::open(&bind.source, flags, Mode::empty())?;
+    let mut source = match node.and_then(|(path, opened)| Some((bind.source.strip_prefix(path).ok()?, opened))) {
+        Some((inside, node)) if !bind.host => {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            rustix::fs::openat2(node, inside, flags, Mode::empty(), resolve)?
+        }
+        _ => rustix::fs::open(&bind.source, flags, Mode::empty())?,
+    };
     if !bind.sub_path.is_empty() {
         source = below(source, &bind.sub_path)?;
     }

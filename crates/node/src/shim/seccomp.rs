@@ -93,6 +93,12 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// The same calls exist under other numbers (x32) on some machines.
+#[cfg(target_arch = "x86_64")]
+const NUMBERINGS: [i64; 2] = [0, 0x4000_0000];
+#[cfg(not(target_arch = "x86_64"))]
+const NUMBERINGS: [i64; 1] = [0];
+
 /// The last call that this list was compared with: later ones are unknown.
 const LAST_KNOWN: i64 = 462;
 
@@ -123,9 +129,43 @@ fn filters(capabilities: CapabilitySet) -> Result<[BpfProgram; 2], seccompiler::
     ])
 }
 
-/// Applies to this process from now on, and to the command that it executes. Needs CAP_SYS_ADMIN, or no_new_privs.
+/// What every isolated container has, also without a profile: no user namespace can be made. In one, a process has
+/// capabilities with which it can mount the control group of the node, and end or stop the node and all other Pods.
+fn without_user_namespaces() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    let flag = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+    let makes_one = || {
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
+        SeccompRule::new(vec![condition])
+    };
+    let mut refused = BTreeMap::new();
+    let mut unknown = BTreeMap::new();
+    for numbering in NUMBERINGS {
+        refused.insert(libc::SYS_clone | numbering, vec![makes_one()?]);
+        refused.insert(libc::SYS_unshare | numbering, vec![makes_one()?]);
+        unknown.insert(libc::SYS_clone3 | numbering, Vec::new());
+    }
+    let not_permitted = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let not_known = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    Ok([
+        SeccompFilter::new(unknown, SeccompAction::Allow, not_known, arch)?.try_into()?,
+        SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, arch)?.try_into()?,
+    ])
+}
+
+/// The profile applies to this process from now on, and to the command that it executes. Needs CAP_SYS_ADMIN, or
+/// no_new_privs.
 pub fn install(capabilities: CapabilitySet) -> io::Result<()> {
-    for program in filters(capabilities).map_err(io::Error::other)? {
+    install_all(filters(capabilities))
+}
+
+/// The same for the filter that every isolated container has.
+pub fn refuse_user_namespaces() -> io::Result<()> {
+    install_all(without_user_namespaces())
+}
+
+fn install_all(programs: Result<[BpfProgram; 2], seccompiler::BackendError>) -> io::Result<()> {
+    for program in programs.map_err(io::Error::other)? {
         let native: Vec<libc::sock_filter> = program
             .into_iter()
             .map(|step| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })

@@ -231,7 +231,10 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
         "" => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
         "DirectoryOrCreate" if there.is_none() => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
         "FileOrCreate" if there.is_none() => {
-            made(File::options().append(true).create(true).mode(0o644).open(at).map(drop))
+            // Nothing that another process puts there meanwhile is opened: a pipe would keep the node waiting.
+            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+            let file = File::options().write(true).create_new(true).mode(0o644).custom_flags(flags).open(at);
+            made(file.map(drop))
         }
         "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => failed("a directory"),
         "File" | "FileOrCreate" if !is(fs::FileType::is_file) => failed("a file"),
@@ -294,7 +297,7 @@ pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // An earlier directory with this UID could not be deleted. UIDs are not reused, so it does not matter how long
         // this takes.
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&dir).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => delete(&dir).map(|()| true),
         outcome => outcome.map(|()| true),
     }
 }
@@ -307,7 +310,9 @@ pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String
         if resists.contains(&entry.file_name()) {
             continue;
         }
-        if let Err(error) = delete(&entry.path()) {
+        if let Err(error) = delete(&entry.path())
+            && error.kind() != io::ErrorKind::NotFound
+        {
             trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
             resists.insert(entry.file_name());
         }
@@ -315,35 +320,65 @@ pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String
     trouble
 }
 
-fn delete(path: &Path) -> io::Result<()> {
+/// Deletes a file, or a directory of any depth. Containers decide how deep it is: a directory that contains others is
+/// taken apart level by level, each moved next to it first, so that neither the stack nor the number of open files nor
+/// the length of a path grows with the depth.
+pub fn delete(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.is_dir() {
         return fs::remove_file(path);
     }
-    match fs::remove_dir_all(path) {
-        // Some programs remove their own write permission from what they have created.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() => {
-            let _ = open_up(path);
-            fs::remove_dir_all(path)
+    let mut parts = None;
+    let (mut moved, mut done) = (0_u64, 0_u64);
+    let mut dir = path.to_owned();
+    loop {
+        open_up(&dir);
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                fs::remove_file(entry.path())?;
+            } else if fs::remove_dir(entry.path()).is_err() {
+                // Moving a directory changes it, too.
+                open_up(&entry.path());
+                let parts = match &parts {
+                    Some(parts) => parts,
+                    None => parts.insert(make_parts(path)?),
+                };
+                fs::rename(entry.path(), parts.join(moved.to_string()))?;
+                moved += 1;
+            }
         }
-        outcome => outcome,
+        fs::remove_dir(&dir)?;
+        match &parts {
+            Some(parts) if done < moved => dir = parts.join(done.to_string()),
+            parts => return parts.as_ref().map_or(Ok(()), fs::remove_dir),
+        }
+        done += 1;
     }
 }
 
-/// Gives the node's user all permissions on all directories of a tree. Continues after errors: they show up later.
-fn open_up(dir: &Path) -> io::Result<()> {
-    let mut ahead = vec![dir.to_owned()];
-    while let Some(dir) = ahead.pop() {
-        let mode = fs::symlink_metadata(&dir)?.mode();
-        if mode & 0o700 != 0o700 && fs::set_permissions(&dir, Permissions::from_mode(mode & 0o777 | 0o700)).is_err() {
-            continue;
-        }
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                ahead.push(entry.path());
-            }
+/// A new directory beside another one. One that a killed process has left is deleted like anything else.
+fn make_parts(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    for number in 0.. {
+        let parts = path.with_file_name(format!("{name}.{number}"));
+        match DirBuilder::new().mode(0o700).create(&parts) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            outcome => return outcome.map(|()| parts),
         }
     }
-    Ok(())
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Some programs remove their own write permission from directories that they have created. A failure shows up later.
+fn open_up(dir: &Path) {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    if let Ok(about) = fs::symlink_metadata(dir)
+        && about.mode() & 0o700 != 0o700
+    {
+        let _ = fs::set_permissions(dir, Permissions::from_mode(about.mode() & 0o777 | 0o700));
+    }
 }
 
 #[cfg(test)]
@@ -471,25 +506,44 @@ mod tests {
         assert_eq!(found, [Path::new("/my data/pods/u/volumes/fast"), Path::new("/my data/pods/u/volumes/v\\w")]);
     }
 
+    /// Only users other than root need the permissions; root deletes all the same.
     #[test]
-    fn directories_without_write_permission_are_made_writable() {
+    fn directories_without_write_permission_are_deleted() {
         let place = tempfile::tempdir().unwrap();
         let deep = place.path().join("a/b/c");
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("file"), "").unwrap();
         let outside = tempfile::tempdir().unwrap();
-        fs::set_permissions(outside.path(), Permissions::from_mode(0o500)).unwrap();
+        fs::write(outside.path().join("kept"), "").unwrap();
         symlink(outside.path(), deep.join("out")).unwrap();
-        let dirs = ["a/b/c", "a/b", "a"].map(|dir| place.path().join(dir));
-        let close = || dirs.iter().for_each(|dir| fs::set_permissions(dir, Permissions::from_mode(0o444)).unwrap());
-        close();
-        open_up(place.path()).unwrap();
-        for dir in &dirs {
-            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o744, "{}", dir.display());
+        for dir in ["a/b/c", "a/b", "a"] {
+            fs::set_permissions(place.path().join(dir), Permissions::from_mode(0o444)).unwrap();
         }
-        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o777, 0o500, "not where a symlink leads");
-        close();
-        delete(&dirs[2]).unwrap();
+        delete(&place.path().join("a")).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(outside.path().join("kept").exists(), "not where a symlink leads");
+    }
+
+    /// A path of this length cannot be named, and one stack frame or open file for each level would be too many.
+    #[test]
+    fn a_directory_of_any_depth_is_deleted() {
+        let place = tempfile::tempdir().unwrap();
+        let (top, below) = (place.path().join("top"), place.path().join("below"));
+        fs::create_dir(&below).unwrap();
+        for level in 0..20_000 {
+            fs::create_dir(&top).unwrap();
+            fs::rename(&below, top.join("d")).unwrap();
+            if level % 1000 == 0 {
+                fs::write(top.join("file"), "").unwrap();
+                fs::create_dir_all(top.join("wide/er")).unwrap();
+            }
+            fs::rename(&top, &below).unwrap();
+        }
+        // Left by a process that was killed.
+        fs::create_dir_all(place.path().join("below.0/7")).unwrap();
+        delete(&below).unwrap();
+        delete(&place.path().join("below.0")).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     #[test]
