@@ -213,10 +213,13 @@ impl Shim {
             .map_err(Error::Spawn)?;
         let (reader, writer) = UnixStream::from_std(ours).map_err(Error::Spawn)?.into_split();
         let mut shim = Self { child, reader: BufReader::new(reader), writer };
-        match wire::read(&mut shim.reader).await {
-            Ok(Some(Frame::Ready)) => Ok(shim),
-            Ok(Some(Frame::Refused(why))) => Err(Error::Refused(why)),
-            _ => Err(Error::Gone),
+        loop {
+            match wire::read(&mut shim.reader).await {
+                Ok(Some(Frame::Ready)) => return Ok(shim),
+                Ok(Some(Frame::Refused(why))) => return Err(Error::Refused(why)),
+                Ok(Some(Frame::Note(note))) => config.notes.say(note),
+                _ => return Err(Error::Gone),
+            }
         }
     }
 }

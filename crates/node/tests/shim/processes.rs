@@ -472,6 +472,32 @@ fn limits_are_applied_where_they_can_be() {
 }
 
 #[test]
+fn a_record_with_a_torn_line_is_told_and_used() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = crate::harness::Node::start(root.path()).await;
+        assert_eq!(node.script("main", "exit 9").await.code, 9);
+        node.stop().await;
+        let journal = root.path().join("journal");
+        let mut text = std::fs::read(&journal).unwrap();
+        text.extend_from_slice(b"{\"ended\":[{\"po");
+        std::fs::write(&journal, text).unwrap();
+        let config = Config::new(program(), root.path().to_owned());
+        let notes = config.notes.clone();
+        let node = crate::harness::Node::start_with(config).await;
+        assert_eq!(
+            notes.take(),
+            [format!(
+                "the last 14 bytes of {} say nothing",
+                root.path().canonicalize().unwrap().join("journal").display()
+            )]
+        );
+        assert_eq!(node.found[0].1[0].exit.as_ref().map(|exit| exit.code), Some(9));
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_second_node_on_one_directory_is_refused() {
     with_node(async |node| {
         let second = ShimClient::start(Config::new(program(), node.root.clone())).await;
