@@ -444,7 +444,7 @@ fn a_cleaned_pod_leaves_nothing() {
 fn limits_are_applied_where_they_can_be() {
     with_node(async |node| {
         let mut start = shell(node.attempt("main", 0), "cat /proc/self/cgroup; exit 6");
-        (start.cpu_limit, start.memory_limit) = (Some(500), Some(64 << 20));
+        (start.limits.cpu, start.limits.memory) = (Some(500), Some(64 << 20));
         assert_eq!(node.run(start).await.code, 6, "it runs, with limits or without");
         let log = node.log("main").await;
         let Some(group) =
@@ -456,7 +456,7 @@ fn limits_are_applied_where_they_can_be() {
         // With a control group no process escapes, even without its environment.
         let sign = sign();
         let mut start = shell(node.attempt("forgetful", 0), &format!("setsid env -i setsid sleep {sign} & sleep 0.05"));
-        start.cpu_limit = Some(500);
+        start.limits.cpu = Some(500);
         node.run(start).await;
         assert_eq!(alive(&sign), [0; 0]);
         let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
@@ -465,7 +465,7 @@ fn limits_are_applied_where_they_can_be() {
             return;
         }
         let mut start = shell(node.attempt("hungry", 0), "x=x; while :; do x=$x$x; done");
-        start.memory_limit = Some(32 << 20);
+        start.limits.memory = Some(32 << 20);
         let exit = node.run(start).await;
         assert!(exit.out_of_memory && exit.signal == Some(9), "{exit:?}");
     });
