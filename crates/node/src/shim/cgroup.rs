@@ -333,9 +333,13 @@ impl AttemptGroups {
 /// Kills everything that an earlier shim of this directory has started, and removes its groups. The caller has the lock of
 /// the directory, or has seen that no process has it.
 pub fn end_left_behind(layout: &Layout) {
-    let (trees, homes) = (recorded(&layout.cgroup()), Homes::own());
+    let trees = recorded(&layout.cgroup());
+    if trees.is_empty() {
+        return;
+    }
     // A user who started this node from within a container of the same node is not killed.
-    if trees.is_empty() || trees.iter().any(|tree| homes.are_within(tree)) {
+    let homes = Homes::own();
+    if trees.iter().any(|tree| homes.are_within(tree)) {
         return;
     }
     let until = Instant::now() + KILL_FOR;
