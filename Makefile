@@ -104,11 +104,11 @@ bench:
 	$(TALLY) bench jobs
 	benches/throughput.sh
 
-# On hollow nodes, then half as many with real processes.
+# On hollow nodes, then with real processes.
 flat:
 	$(CARGO) build --release --locked -p tally
 	benches/flat.py $(TARGET)/release/tally --check --jobs $(FLAT_JOBS)
-	benches/flat.py $(TARGET)/release/tally --check --node --jobs $$(($(FLAT_JOBS) / 2))
+	benches/flat.py $(TARGET)/release/tally --check --node --jobs $(FLAT_JOBS)
 
 # cargo-fuzz needs instrumentation that the stable toolchain allows only with RUSTC_BOOTSTRAP.
 fuzz:

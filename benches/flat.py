@@ -29,11 +29,11 @@ import time
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
-# After so many Jobs everything that is bounded has reached its bound.
-WARM_UP = 6_000
-# Growth that is no growth: the allocator, and the files that the store has not compacted yet.
-SLACK_MEMORY = 24 << 20
-SLACK_DISK = 96 << 20
+# After so many Jobs everything that is bounded has reached its bound: the store remembers 100,000 changes, about ten for
+# each Job.
+WARM_UP = 10_000
+# What is no growth: the allocator's, and files of the store that are not compacted yet.
+SLACK = [16 << 20, 2 << 20, 96 << 20, 4 << 20]
 
 
 class Api:
@@ -71,9 +71,15 @@ class Api:
 
 
 def job(name):
-    container = {"name": "main", "image": "process", "command": ["sh", "-c", "echo one line of output"]}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+    """Every tenth fails."""
+    code = "1" if name.endswith("9") else "0"
+    container = {"name": "main", "image": "process", "command": ["sh", "-c", f"echo one line of output; exit {code}"]}
+    template = {
+        "metadata": {"annotations": {"hollow.tally.dev/exit-code": code}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    spec = {"backoffLimit": 0, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 def until(what, done, within=1800):
@@ -84,19 +90,18 @@ def until(what, done, within=1800):
         time.sleep(0.2)
 
 
+def resident(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1)) << 10
+
+
 def memory(pid):
     """The resident memory of the process and of its helper, in bytes."""
-    total = 0
-    tasks = os.listdir(f"/proc/{pid}/task")
-    for process in [pid, *(child for task in tasks for child in children(pid, task))]:
-        with open(f"/proc/{process}/status") as file:
-            total += int(re.search(r"VmRSS:\s*(\d+)", file.read()).group(1)) << 10
-    return total
-
-
-def children(pid, task):
-    with open(f"/proc/{pid}/task/{task}/children") as file:
-        return [int(child) for child in file.read().split()]
+    helpers = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as file:
+            helpers += file.read().split()
+    return resident(pid), sum(resident(helper) for helper in helpers)
 
 
 def disk(directory):
@@ -143,33 +148,33 @@ def run(options, server, data, api):
     each = max(1, options.jobs // options.parts)
     workers = concurrent.futures.ThreadPoolExecutor(16)
     measured = []
-    print(f"{'Jobs':>7} {'seconds':>8} {'memory MiB':>11} {'disk MiB':>9} {'files':>6}", flush=True)
+    print("   Jobs  seconds  memory  of helper   disk  of node  files   (MiB)", flush=True)
     for part in range(options.parts):
         begun = time.time()
         names = [f"job-{part}-{number}" for number in range(each)]
         list(workers.map(lambda name: api.call("POST", JOBS, job(name)), names))
-        until("all Jobs are complete", lambda: finished(api) == each)
+        until("all Jobs have finished", lambda: finished(api) == each)
         delete = {"propagationPolicy": "Background"}
         list(workers.map(lambda name: api.call("DELETE", f"{JOBS}/{name}", delete), names))
         until("Jobs and Pods are gone", lambda: api.count(JOBS) == 0 and api.count(PODS) == 0)
         # Files of the node are removed after the Pods, and Events some seconds later.
         until("Events have expired", lambda: api.count("/api/v1/events") < 50)
         took = time.time() - begun
-        used, (bytes_, files) = memory(server.pid), disk(data)
-        measured.append((used, bytes_, files))
-        print(f"{each * (part + 1):>7} {took:>8.1f} {used / 2**20:>11.1f} {bytes_ / 2**20:>9.1f} {files:>6}", flush=True)
+        (used, helper), (space, files), (of_node, _) = memory(server.pid), disk(data), disk(os.path.join(data, "node"))
+        measured.append((used, helper, space, of_node))
+        mib = [bytes_ / 2**20 for bytes_ in measured[-1]]
+        line = f"{each * (part + 1):>7} {took:>8.1f} {mib[0]:>7.1f} {mib[1]:>10.1f} {mib[2]:>6.1f} {mib[3]:>8.1f} {files:>6}"
+        print(line, flush=True)
     # The first Jobs fill what is bounded: the history of the store, what its engine buffers, the allocator.
     warm = next((part for part in range(options.parts) if each * (part + 1) >= WARM_UP), None)
     if warm is None or warm == options.parts - 1:
         print(f"more than {WARM_UP} Jobs are needed to tell whether that grows")
         return 0
     first, last = measured[warm], measured[-1]
+    names = ["memory", "memory of the helper", "disk space", "disk space of the node"]
     grown = [
         f"{name} grew from {before / 2**20:.1f} to {after / 2**20:.1f} MiB"
-        for name, before, after, slack in [
-            ("memory", first[0], last[0], SLACK_MEMORY),
-            ("disk space", first[1], last[1], SLACK_DISK),
-        ]
+        for name, before, after, slack in zip(names, first, last, SLACK)
         if after > before * 1.1 + slack
     ]
     print("; ".join(grown) or "flat")
@@ -177,10 +182,10 @@ def run(options, server, data, api):
 
 
 def finished(api):
-    """The Jobs that are complete. The list is long, so that it is looked at rarely."""
+    """How many Jobs have finished. The list is long, so that it is looked at rarely."""
     time.sleep(1)
-    jobs = api.call("GET", JOBS)["items"]
-    return sum(1 for one in jobs if one.get("status", {}).get("completionTime"))
+    conditions = [one.get("status", {}).get("conditions", []) for one in api.call("GET", JOBS)["items"]]
+    return sum(1 for those in conditions if any(one["type"] in ("Complete", "Failed") for one in those))
 
 
 if __name__ == "__main__":
