@@ -181,7 +181,7 @@ impl Limits {
         // All containers with a group share the machine with other processes as if they had all its CPUs.
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
         for tree in this.trees.iter().filter(|tree| tree.has(Controller::Cpu)) {
-            let _ = tree.set_shares(&tree.dir, cpus.saturating_mul(1000));
+            tree.set_shares(&tree.dir, cpus.saturating_mul(1000));
         }
         this
     }
@@ -246,21 +246,27 @@ impl Tree {
         let dir = self.dir.join(pod.to_string());
         if !dir.is_dir() {
             hierarchy::make(&dir)?;
-            if let Some(pids) = pids.filter(|_| self.has(Controller::Pids)) {
-                fs::write(dir.join("pids.max"), pids.to_string()).inspect_err(|_| hierarchy::remove(&dir))?;
-            }
-            if self.version == Version::V2 {
-                for controller in self.controllers.iter().filter(|controller| **controller != Controller::Pids) {
-                    hierarchy::enable(&dir, *controller)?;
-                }
-            }
-            self.set_shares(&dir, limits.pod_cpu_request)?;
+            // A group without its limit must not be found by the next container of the Pod.
+            self.set_up_pod(&dir, limits, pids).inspect_err(|_| hierarchy::remove(&dir))?;
         }
         Ok(dir)
     }
 
+    fn set_up_pod(&self, dir: &Path, limits: &ResourceLimits, pids: Option<u64>) -> io::Result<()> {
+        if let Some(pids) = pids.filter(|_| self.has(Controller::Pids)) {
+            fs::write(dir.join(limit_file(self.version, Controller::Pids)), pids.to_string())?;
+        }
+        if self.version == Version::V2 {
+            for controller in self.controllers.iter().filter(|controller| **controller != Controller::Pids) {
+                hierarchy::enable(dir, *controller)?;
+            }
+        }
+        self.set_shares(dir, limits.pod_cpu_request);
+        Ok(())
+    }
+
     fn limit(&self, dir: &Path, limits: &ResourceLimits) -> io::Result<()> {
-        self.set_shares(dir, limits.cpu_request)?;
+        self.set_shares(dir, limits.cpu_request);
         if let Some(cpu) = limits.cpu.filter(|_| self.has(Controller::Cpu)) {
             self.set_quota(dir, cpu)?;
         }
@@ -292,14 +298,15 @@ impl Tree {
         }
     }
 
-    /// What the group gets, compared with those beside it, when there is not enough for all.
-    fn set_shares(&self, dir: &Path, thousandths: u64) -> io::Result<()> {
+    /// What the group gets, compared with those beside it, when there is not enough for all. This is no limit: a kernel that
+    /// has no shares is no reason not to start.
+    fn set_shares(&self, dir: &Path, thousandths: u64) {
         let shares = shares(thousandths);
-        match self.version {
+        let _ = match self.version {
             _ if !self.has(Controller::Cpu) => Ok(()),
             Version::V1 => fs::write(dir.join("cpu.shares"), shares.to_string()),
             Version::V2 => fs::write(dir.join("cpu.weight"), weight(shares).to_string()),
-        }
+        };
     }
 }
 
