@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::isolation::{create, said_by, stay, with_argument};
 use crate::support::kubectl::{Kubectl, with_node, with_node_and};
-use crate::tool::eventually;
+use crate::tool::{eventually, job};
 
 fn field(kubectl: &Kubectl, pod: &str, path: &str) -> String {
     kubectl.ok(&format!("get pod {pod} -o jsonpath={{{path}}}"))
@@ -152,4 +152,32 @@ async fn the_oldest_logs_of_ended_pods_are_removed_first() {
     eventually("it is said", || {
         kubectl.server.said().contains(" that have ended were removed: they used more than 102400")
     });
+}
+
+#[tokio::test]
+async fn jobs_that_are_deleted_leave_no_files_and_no_control_groups() {
+    let kubectl = with_node().await;
+    let node = kubectl.directory.path().join("data/node");
+    let pod = "restartPolicy: Never\n      volumes: [{name: v, emptyDir: {sizeLimit: 10Mi}}]";
+    let spec = "completions: 30\n  parallelism: 6\n  backoffLimit: 100";
+    let script = "echo out; head -c 100000 /dev/zero > /v/x; test $(($$ % 4)) != 0";
+    let work = job("work", kubectl.directory.path(), spec, pod, script);
+    let container = "image: process\n          volumeMounts: [{name: v, mountPath: /v}]\n          \
+                     resources: {limits: {memory: 100Mi, cpu: 500m}}";
+    let made = kubectl.with_input("create --validate=false -f -", &work.replace("image: process", container));
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    // All of it, or a part: some fail, and are waited for.
+    eventually("many have ended", || {
+        kubectl.ok("get job work -o jsonpath={.status.succeeded}").parse::<u32>().is_ok_and(|count| count >= 10)
+    });
+    kubectl.ok("delete job work --cascade=foreground --timeout=120s");
+    for directory in ["pods", "trash", "words"] {
+        eventually(directory, || fs::read_dir(node.join(directory)).unwrap().count() == 0);
+    }
+    let trees = fs::read_to_string(node.join("cgroup")).unwrap_or_default();
+    for tree in trees.lines() {
+        let groups = || fs::read_dir(tree).unwrap().flatten().filter(|entry| entry.file_type().unwrap().is_dir());
+        let of_pods = || groups().filter(|entry| !entry.file_name().to_string_lossy().starts_with("shim-")).count();
+        eventually(tree, || of_pods() == 0);
+    }
 }
