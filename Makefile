@@ -5,6 +5,7 @@
 # make release  the binary as it is shipped, stripped, with its checksums, in target/dist
 # make faults the fault suites at full length: about 250 kills, ten minutes
 # make kills  kill -9 of the commands that run processes, 60 times in each of six tests
+# make flat   what tally up uses while 20,000 Jobs come and go; fails if it grows
 # make bench  figures; asserts nothing
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
@@ -15,6 +16,7 @@ FUZZ_SECONDS ?= 60
 # Kills in each of the three storms.
 FAULT_KILLS ?= 80
 FAULT_RUNS ?= 10
+FLAT_JOBS ?= 20000
 FUZZ_TARGETS = address binary index_text job_view object patches pod_view quantity schedule selectors status_rules
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 # The release whose responses tests/golden contains.
@@ -28,7 +30,7 @@ DENY = $(TARGET)/tools/deny/bin/cargo-deny
 DIST = $(TARGET)/dist
 SHIPPED = tally-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: test unit golden sim faults kills lint deny release bench fuzz tools
+.PHONY: test unit golden sim faults kills lint deny release bench flat fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
@@ -101,6 +103,12 @@ bench:
 	$(TALLY) bench api
 	$(TALLY) bench jobs
 	benches/throughput.sh
+
+# On hollow nodes, then with real processes.
+flat:
+	$(CARGO) build --release --locked -p tally
+	benches/flat.py $(TARGET)/release/tally --check --jobs $(FLAT_JOBS)
+	benches/flat.py $(TARGET)/release/tally --check --node --jobs $(FLAT_JOBS)
 
 # cargo-fuzz needs instrumentation that the stable toolchain allows only with RUSTC_BOOTSTRAP.
 fuzz:

@@ -177,7 +177,11 @@ fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
         ShimCommand::Check { id, .. } => {
             Some(Report::Checked { id: *id, outcome: Err(failure("", "the check").message) })
         }
-        ShimCommand::Signal { .. } | ShimCommand::Clean { .. } | ShimCommand::OutputRead { .. } => None,
+        ShimCommand::Signal { .. }
+        | ShimCommand::Clean { .. }
+        | ShimCommand::Measure { .. }
+        | ShimCommand::RemoveVolumes { .. }
+        | ShimCommand::OutputRead { .. } => None,
     }
 }
 

@@ -309,7 +309,10 @@ impl NodeAgent {
                 Some(uid) => uid,
                 None => return,
             },
-            Report::Prepared { pod } | Report::Unprepared { pod, .. } => pod.clone(),
+            Report::Measured { pod, .. }
+            | Report::Prepared { pod }
+            | Report::Unprepared { pod, .. }
+            | Report::LimitsNotEnforced { pod, .. } => pod.clone(),
             Report::Started { attempt, .. }
             | Report::Unstarted { attempt, .. }
             | Report::Ended { attempt, .. }

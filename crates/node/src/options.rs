@@ -32,6 +32,8 @@ pub struct NodeOptions {
     /// The delay before the status of a Pod that has not ended is written: a Pod that has ended by then needs one write
     /// only.
     pub report_after: Span,
+    /// How often the disk space of a Pod is measured, if it has a limit.
+    pub measure_storage_every: Span,
     /// How to treat Pods of Jobs that failed only because the node was stopped, or whose end was not observed because
     /// the node was killed. False: they have failed, as on any node. True: they are released and removed without being
     /// counted, as on a scale-down, so they neither count against `backoffLimit` nor delay the next Pod. The number of
@@ -68,6 +70,7 @@ impl NodeOptions {
             .into(),
             version: env!("CARGO_PKG_VERSION").into(),
             report_after: Span::from_millis(200),
+            measure_storage_every: Span::from_seconds(10),
             release_lost: false,
             shares_env: false,
             tells_source: false,

@@ -1,6 +1,6 @@
 //! The messages between the half of the node that decides and the half that acts.
 //!
-//! Every command except `OutputRead` is answered by one report about the same subject; an attempt that was started sends
+//! Every command except `OutputRead` and `RemoveVolumes` is answered by one report about the same subject; an attempt that was started sends
 //! a second report when it has ended. Commands about different Pods may be answered in any order.
 
 use std::path::PathBuf;
@@ -43,6 +43,14 @@ pub enum ShimCommand {
     Clean {
         pod: PodUid,
     },
+    /// Measures the disk space that a Pod uses.
+    Measure {
+        pod: PodUid,
+    },
+    /// Removes the volumes of a Pod that has ended. Not answered.
+    RemoveVolumes {
+        pod: PodUid,
+    },
     /// The reader of an attempt's output has read all log files before this one. None: it has read everything, and the
     /// attempt has ended. Not answered.
     OutputRead {
@@ -72,6 +80,11 @@ pub enum Report {
         attempt: Attempt,
         at: Timestamp,
     },
+    /// Before `Started`: limits of a container of this Pod have no effect on this machine.
+    LimitsNotEnforced {
+        pod: PodUid,
+        message: String,
+    },
     /// The attempt does not run and has no record. If the failure is temporary, the same attempt can be started again;
     /// if not, it will never run.
     Unstarted {
@@ -93,6 +106,33 @@ pub enum Report {
     Cleaned {
         pod: PodUid,
     },
+    Measured {
+        pod: PodUid,
+        usage: StorageUsage,
+    },
+}
+
+/// The disk space that a Pod uses, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageUsage {
+    /// By volume, without those that are paths of the machine.
+    pub volumes: Vec<(CompactString, u64)>,
+    /// By container: its logs and its own /tmp.
+    pub containers: Vec<(CompactString, u64)>,
+}
+
+impl StorageUsage {
+    pub fn volume(&self, name: &str) -> u64 {
+        bytes_of(&self.volumes, name)
+    }
+
+    pub fn container(&self, name: &str) -> u64 {
+        bytes_of(&self.containers, name)
+    }
+}
+
+fn bytes_of(list: &[(CompactString, u64)], wanted: &str) -> u64 {
+    list.iter().find(|(name, _)| name == wanted).map_or(0, |(_, bytes)| *bytes)
 }
 
 /// An operation cannot be done. `reason` is one word for a container's `state.waiting` or `state.terminated`.
@@ -180,9 +220,7 @@ pub struct Start {
     pub working_dir: Option<String>,
     pub hostname: String,
     pub mounts: Vec<Mount>,
-    /// In thousandths of a CPU.
-    pub cpu_limit: Option<u64>,
-    pub memory_limit: Option<u64>,
+    pub limits: ResourceLimits,
     pub user: Option<u32>,
     pub group: Option<u32>,
     #[serde(default)]
@@ -200,6 +238,22 @@ pub struct Start {
     /// The directory for the results: output, exit code and times.
     #[serde(default)]
     pub results: Option<PathBuf>,
+}
+
+/// What a container may use. CPUs are in thousandths, memory is in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    pub cpu: Option<u64>,
+    pub memory: Option<u64>,
+    /// The container's share, and that of all containers of its Pod, when there is not enough for all.
+    pub cpu_request: u64,
+    pub pod_cpu_request: u64,
+}
+
+impl ResourceLimits {
+    pub fn any(&self) -> bool {
+        self.cpu.is_some() || self.memory.is_some()
+    }
 }
 
 /// How the processes of a container are confined; `crate::security` decides. The default changes nothing.

@@ -32,7 +32,7 @@ use crate::notes::Notes;
 use crate::output::{OutputEvent, OutputQueue};
 use crate::port::{Report, ShimCommand};
 use crate::shim::wire::{self, Frame};
-use crate::shim::{Arguments, OutputSettings};
+use crate::shim::{Arguments, OutputSettings, PidsLimit};
 
 /// Enough to keep a shim busy, small enough to notice when it is stuck.
 const MOST_WAITING: usize = 1024;
@@ -58,6 +58,7 @@ pub struct Config {
     pub results: Option<PathBuf>,
     /// The file for a line about each attempt.
     pub job_log: Option<PathBuf>,
+    pub pids_limit: Option<PidsLimit>,
     /// Containers are isolated and do not see these paths.
     pub hidden: Option<Vec<PathBuf>>,
     /// Receives messages for the user.
@@ -75,6 +76,7 @@ impl Config {
             outputs: None,
             results: None,
             job_log: None,
+            pids_limit: None,
             hidden: None,
             notes: Arc::default(),
             stdin: None,
@@ -194,6 +196,7 @@ impl Shim {
             output: config.output,
             results: config.results.clone(),
             job_log: config.job_log.clone(),
+            pids_limit: config.pids_limit,
             hidden: config.hidden.clone(),
         };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
@@ -213,10 +216,13 @@ impl Shim {
             .map_err(Error::Spawn)?;
         let (reader, writer) = UnixStream::from_std(ours).map_err(Error::Spawn)?.into_split();
         let mut shim = Self { child, reader: BufReader::new(reader), writer };
-        match wire::read(&mut shim.reader).await {
-            Ok(Some(Frame::Ready)) => Ok(shim),
-            Ok(Some(Frame::Refused(why))) => Err(Error::Refused(why)),
-            _ => Err(Error::Gone),
+        loop {
+            match wire::read(&mut shim.reader).await {
+                Ok(Some(Frame::Ready)) => return Ok(shim),
+                Ok(Some(Frame::Refused(why))) => return Err(Error::Refused(why)),
+                Ok(Some(Frame::Note(note))) => config.notes.say(note),
+                _ => return Err(Error::Gone),
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use tally_node::notes::Notes;
 use tally_node::options::NodeOptions;
 use tally_node::output::{FollowOptions, OutputQueue, ResultsOptions};
 use tally_node::port::Attempt;
-use tally_node::shim::abilities;
+use tally_node::shim::{PidsLimit, abilities};
 use tally_node::shim_client::{Config, ShimClient};
 use tally_node::{log_limit, logs};
 use tally_registry::{Registry, Target};
@@ -68,6 +68,10 @@ pub struct NodeSettings {
     /// The standard input of the first container that asks for it.
     pub stdin: Option<OwnedFd>,
     pub isolation: PodIsolation,
+    /// How many processes and threads a Pod may have.
+    pub pids_limit: Option<PidsLimit>,
+    /// How often the disk space of Pods with a limit is measured, if not as usual.
+    pub measure_storage_every: Option<Span>,
     /// The records of attempts stay when the process has ended.
     pub keeps: bool,
 }
@@ -92,9 +96,10 @@ impl ThisNode {
         driven: driver::DriverOptions,
         tasks: Option<TaskOptions>,
     ) -> Result<Self> {
-        let NodeSettings { root, stdin, isolation, keeps } = settings;
+        let NodeSettings { root, stdin, isolation, pids_limit, measure_storage_every, keeps } = settings;
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
+        config.pids_limit = pids_limit;
         let isolates = isolation.is_on();
         if let PodIsolation::On { hidden } = isolation {
             config.hidden = Some(hidden);
@@ -117,6 +122,7 @@ impl ThisNode {
         });
         let mut options = options(&root)?;
         options.security = abilities::own(isolates);
+        options.measure_storage_every = measure_storage_every.unwrap_or(options.measure_storage_every);
         options.shares_env = tasks.shares_env;
         options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();
@@ -245,12 +251,12 @@ pub struct NodeLogs {
 }
 
 /// How often the space of logs is looked at.
-const LIMIT_LOGS_EVERY: Duration = Duration::from_secs(60);
+pub const LIMIT_LOGS_EVERY: Duration = Duration::from_secs(60);
 
 /// Removes the oldest logs of Pods that have ended while they use more than `most` bytes, and says so.
-pub async fn limit_logs(root: PathBuf, registry: Arc<Registry>, most: u64) {
+pub async fn limit_logs(root: PathBuf, registry: Arc<Registry>, most: u64, every: Duration) {
     loop {
-        tokio::time::sleep(LIMIT_LOGS_EVERY).await;
+        tokio::time::sleep(every).await;
         let (root, registry) = (root.clone(), registry.clone());
         let removed = tokio::task::spawn_blocking(move || remove_old_logs(&root, &registry, most)).await;
         if let Ok(removed @ 1..) = removed {

@@ -3,6 +3,8 @@
 //! processes ended. A run that the status shows as ended is taken from the status and not reported again; next come the
 //! runs in the record; the end of any other run is unknown.
 
+use std::collections::BTreeSet;
+
 use tally_core::time::Timestamp;
 
 use super::PodWorker;
@@ -14,6 +16,7 @@ use super::loss::LossRecord;
 use super::reporter::StatusReporter;
 use super::row::RowState;
 use super::setup::Setup;
+use super::storage::StorageWatch;
 use crate::pod::{ContainerStatus, Pod, Role, Terminated};
 use crate::port::{Attempt, Found};
 
@@ -60,6 +63,8 @@ impl PodWorker {
             reporter: if termination.verdict().is_some() { StatusReporter::default() } else { reporter },
             termination,
             losses: LossRecord::default(),
+            storage: StorageWatch::default(),
+            unenforced: BTreeSet::new(),
             gone: false,
             cleaning: false,
             pod,
@@ -72,6 +77,7 @@ impl PodWorker {
     pub fn recover(&mut self, found: &[Found], now: Timestamp) {
         self.checks.clear();
         self.setup.interrupt();
+        self.storage.interrupt();
         let names: Vec<_> = self.pod.containers().map(|(_, spec)| spec.name.clone()).collect();
         for (container, name) in self.containers.iter_mut().zip(names) {
             let Some(number) = container.number().filter(|_| container.is_alive()) else { continue };

@@ -28,6 +28,8 @@ pub enum EndReason {
     FailedInit,
     Deleted,
     Deadline,
+    /// The Pod uses more disk space than it may.
+    Evicted,
     Shutdown,
     /// Another client of the API has set a terminal phase.
     Overruled,
@@ -78,7 +80,7 @@ impl Termination {
         let Some(ending) = self.ending.filter(|_| self.verdict.is_none()) else { return false };
         self.verdict = Some(match ending.reason {
             EndReason::Overruled => stored,
-            EndReason::Deadline | EndReason::FailedInit => Phase::Failed,
+            EndReason::Deadline | EndReason::Evicted | EndReason::FailedInit => Phase::Failed,
             // Completed work counts as success, even if the Pod was about to be stopped.
             EndReason::Finished | EndReason::Deleted | EndReason::Shutdown | EndReason::Gone if succeeded => {
                 Phase::Succeeded

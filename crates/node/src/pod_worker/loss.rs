@@ -93,7 +93,7 @@ impl PodWorker {
             && !released
             && metadata.labels.contains_key(JOB_UID_LABEL)
             && self.termination.verdict() == Some(Phase::Failed)
-            && self.termination.reason() != Some(EndReason::Deadline)
+            && !matches!(self.termination.reason(), Some(EndReason::Deadline | EndReason::Evicted))
             && !self.pod.status.phase.is_terminal()
             && (self.containers.are_lost() || self.termination.was_stopped())
             && !carries(FAILURE_COUNT_ANNOTATION)

@@ -20,6 +20,9 @@ mod setup;
 mod start;
 mod status;
 mod stop;
+mod storage;
+
+use std::collections::BTreeSet;
 
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
@@ -35,6 +38,7 @@ use loss::LossRecord;
 use reporter::StatusReporter;
 use row::RowState;
 use setup::Setup;
+use storage::StorageWatch;
 
 pub use loss::is_tracked;
 pub use reporter::{PodRequest, WriteOutcome};
@@ -85,6 +89,9 @@ pub struct PodWorker {
     termination: Termination,
     reporter: StatusReporter,
     losses: LossRecord,
+    storage: StorageWatch,
+    /// Which limits have no effect here, and why.
+    unenforced: BTreeSet<String>,
     /// The object is deleted.
     gone: bool,
     cleaning: bool,
@@ -146,6 +153,8 @@ impl PodWorker {
                 let ended = container::terminated(&attempt, &exit);
                 self.ended(&attempt, ended, now);
             }
+            Report::LimitsNotEnforced { message, .. } => self.limits_not_enforced(message, now, out),
+            Report::Measured { usage, .. } => self.storage_measured(&usage, now, out),
             Report::Checked { id, outcome } => self.checked(id, outcome, now, out),
             Report::Signalled { .. } | Report::Cleaned { .. } | Report::Found { .. } | Report::Recovered => {}
         }
@@ -163,8 +172,9 @@ impl PodWorker {
             }
             self.start_what_may(node, now, out);
             self.watch_over(node, now, out);
+            self.watch_storage(node, now, out);
         }
-        self.judge(now);
+        self.judge(now, out);
         if self.gone && self.is_still() && !self.cleaning {
             self.cleaning = true;
             out.commands.push(ShimCommand::Clean { pod: self.uid().clone() });
@@ -251,12 +261,13 @@ impl PodWorker {
     }
 
     /// Decides the verdict once no process runs any more. Nothing is started after that.
-    fn judge(&mut self, now: Timestamp) {
+    fn judge(&mut self, now: Timestamp, out: &mut Effects) {
         if !self.gone
             && self.is_still()
             && self.termination.decide(self.containers.have_succeeded(), self.pod.status.phase)
         {
             self.reporter.touch(now);
+            self.free_storage(out);
         }
     }
 
@@ -300,6 +311,16 @@ impl PodWorker {
             ..pod::Terminated::default()
         };
         self.ended(attempt, ended, now);
+    }
+
+    /// Told once for a Pod, however many of its containers are started how often: the condition stays.
+    fn limits_not_enforced(&mut self, message: String, now: Timestamp, out: &mut Effects) {
+        let stored = self.pod.status.conditions.iter().find(|condition| condition.kind == status::LIMITS_ENFORCED);
+        let is_told = stored.is_some_and(|stored| stored.message.contains(&message));
+        if self.unenforced.insert(message.clone()) && !is_told {
+            out.warn("LimitsNotEnforced", message);
+            self.reporter.touch(now);
+        }
     }
 
     fn ended(&mut self, attempt: &Attempt, ended: pod::Terminated, now: Timestamp) {

@@ -13,7 +13,7 @@ use crate::env::{ENVIRONMENT_ANNOTATION, Environment, environment};
 use crate::options::NodeOptions;
 use crate::output::{OutputSource, ResultsOptions};
 use crate::pod::{self, Role, quantity};
-use crate::port::{Confinement, Mount, OperationError, ShimCommand, Start, TerminationMessage};
+use crate::port::{Confinement, Mount, OperationError, ResourceLimits, ShimCommand, Start, TerminationMessage};
 use crate::security;
 use crate::sources::Source;
 use crate::volumes::mounts;
@@ -180,8 +180,12 @@ impl PodWorker {
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),
             mounts,
-            cpu_limit: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
-            memory_limit: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
+            limits: ResourceLimits {
+                cpu: limit("cpu").and_then(|limit| u64::try_from(limit.milli_value()).ok()),
+                memory: limit("memory").and_then(|limit| u64::try_from(limit.value()).ok()),
+                cpu_request: cpu_request(spec),
+                pod_cpu_request: self.pod_cpu_request(),
+            },
             user: id("runAsUser"),
             group: id("runAsGroup"),
             confinement,
@@ -245,8 +249,23 @@ impl PodWorker {
         short.trim_end_matches(['-', '.']).to_owned()
     }
 
+    /// Init containers run one after the other, beside the sidecars.
+    fn pod_cpu_request(&self) -> u64 {
+        let of = |which: Role| {
+            self.pod.containers().filter(move |(role, _)| *role == which).map(|(_, spec)| cpu_request(spec))
+        };
+        let sidecars: u64 = of(Role::Sidecar).sum();
+        sidecars + of(Role::Main).sum::<u64>().max(of(Role::Init).max().unwrap_or(0))
+    }
+
     pub(super) fn full_name(&self) -> String {
         let metadata = &self.pod.metadata;
         format!("{}_{}({})", metadata.name, metadata.namespace, metadata.uid)
     }
+}
+
+/// In thousandths of a CPU.
+fn cpu_request(spec: &pod::Container) -> u64 {
+    let request = quantity(spec.resources.requests.get("cpu"));
+    request.and_then(|request| u64::try_from(request.milli_value()).ok()).unwrap_or(0)
 }

@@ -12,6 +12,8 @@ use crate::options::NodeOptions;
 use crate::pod::{self, Role, Terminated};
 
 const BY_KUBELET: &str = "TerminationByKubelet";
+/// A condition of Pods with limits that have no effect on this machine.
+pub(super) const LIMITS_ENFORCED: &str = "tally.dev/LimitsEnforced";
 pub(super) const UNREADABLE: &str = "this Pod makes no sense to the node";
 
 impl PodWorker {
@@ -75,11 +77,12 @@ impl PodWorker {
     }
 
     /// Why the Pod was ended, if the reason is not a container's.
-    fn reason(&self) -> Option<(&'static str, &'static str)> {
+    fn reason(&self) -> Option<(&'static str, &str)> {
         match self.termination.reason()? {
             EndReason::Deadline => {
                 Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"))
             }
+            EndReason::Evicted => Some(("Evicted", self.storage.eviction.as_deref()?)),
             EndReason::Shutdown => Some(("Terminated", "Pod was terminated in response to imminent node shutdown.")),
             _ => None,
         }
@@ -190,6 +193,10 @@ impl PodWorker {
         set("Ready", &ready);
         set("ContainersReady", &ready);
         set("PodScheduled", &ConditionState::holds());
+        if !self.unenforced.is_empty() {
+            let message = self.unenforced.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+            set(LIMITS_ENFORCED, &ConditionState::fails().because("NotSupportedByNode", Some(message)));
+        }
         if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption(node)) {
             set("DisruptionTarget", &ConditionState::holds().because(reason, Some(message)));
         }
@@ -199,7 +206,11 @@ impl PodWorker {
     /// Why the Pod's failure is not its own fault, if so: a Job's Pod failure policy can ignore such failures.
     fn disruption(&self, node: &NodeOptions) -> Option<(&'static str, String)> {
         let reason = self.termination.reason()?;
-        if node.release_lost && self.is_given_up() && reason != EndReason::Deadline && self.containers.are_lost() {
+        if node.release_lost
+            && self.is_given_up()
+            && !matches!(reason, EndReason::Deadline | EndReason::Evicted)
+            && self.containers.are_lost()
+        {
             let message = format!(
                 "The node was killed {} times while this Pod or one that it replaced was running; \
                  the Pod may be the cause, and is not run again",
@@ -208,7 +219,9 @@ impl PodWorker {
             return Some((BY_KUBELET, message));
         }
         match reason {
-            EndReason::Shutdown => self.reason().map(|(_, message)| (BY_KUBELET, message.to_owned())),
+            EndReason::Shutdown | EndReason::Evicted => {
+                self.reason().map(|(_, message)| (BY_KUBELET, message.to_owned()))
+            }
             EndReason::Finished | EndReason::FailedInit | EndReason::Deleted => {
                 let message = "The node was stopped or killed while the Pod was running";
                 self.containers.are_lost().then(|| (container::RESTARTED, message.to_owned()))

@@ -19,6 +19,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use super::cgroup::AttemptGroups;
 use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
 use super::launch::{Launch, LaunchReport, MountNamespace};
@@ -29,7 +30,7 @@ use super::reaper::{Ended, Status};
 use super::recorder::{AttemptEnd, command_line};
 use super::spawn::{self, Pipes};
 use super::wire::Frame;
-use super::{Shim, cgroup, now, processes, termination, volumes};
+use super::{Shim, now, processes, termination, volumes};
 use crate::attempts::ResourceUsage;
 use crate::output::OutputEvent;
 use crate::port::{self, Confinement, Exit, OperationError, Report, Start};
@@ -54,7 +55,7 @@ pub struct RunningAttempt {
     pub apart: bool,
     /// The first process of an isolated attempt, once the command runs.
     pub init: RefCell<Option<InitProcess>>,
-    pub cgroup: Option<PathBuf>,
+    pub cgroups: Option<AttemptGroups>,
     /// The main process has been reaped: no probe or hook may start any more.
     pub over: Cell<bool>,
     /// Probes and hooks that run for the attempt.
@@ -148,7 +149,6 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let own = rustix::process::geteuid().as_raw();
     let other_user = start.user.is_some_and(|user| user != own)
         || start.group.is_some_and(|group| group != rustix::process::getegid().as_raw());
-    let limits = start.cpu_limit.is_some() || start.memory_limit.is_some();
     let apart = isolated
         || !start.mounts.is_empty()
         || other_user
@@ -156,7 +156,14 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         || mentions_termination_log(&start);
     // The common case needs no launcher and is started directly.
     let confined = start.confinement != Confinement::default();
-    let launched = apart || confined || (limits && shim.cgroups().is_some());
+    let grouped = shim.pids_limit.is_some() || start.limits.any() && !shim.cgroups.limits().are_impossible();
+    let launched = apart || confined || grouped;
+    if start.limits.any()
+        && let Some(message) = shim.cgroups.limits().unenforced(&start.limits)
+    {
+        shim.note(message.clone());
+        shim.report(Report::LimitsNotEnforced { pod: start.attempt.pod.clone(), message });
+    }
     // Checked before anything is created, so that most failures leave nothing behind.
     let program = if launched {
         None
@@ -186,12 +193,12 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let results = results
         .map_err(|error| create_failure("its results cannot be written", &error))
         .inspect_err(|_| never_ran())?;
-    let spawned = spawn(shim, &start, &slot, &env, program, apart, limits);
-    let Spawned { pid, pipes, launcher, group, since } = spawned.inspect_err(|_| never_ran())?;
+    let spawned = spawn(shim, &start, &slot, &env, program, apart, grouped);
+    let Spawned { pid, pipes, launcher, cgroups, since } = spawned.inspect_err(|_| never_ran())?;
     let ended = shim.reaper.expect(pid);
     // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
-    let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until, cgroup: group.clone() };
+    let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
     let output = Output::new(shim, &start, slot.clone(), pipes, results);
     let running = Rc::new(RunningAttempt {
@@ -204,7 +211,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         confinement: start.confinement,
         apart,
         init: RefCell::default(),
-        cgroup: group,
+        cgroups,
         over: Cell::new(false),
         helpers: RefCell::default(),
     });
@@ -217,7 +224,7 @@ struct Spawned {
     pid: Pid,
     pipes: Pipes,
     launcher: Option<Launcher>,
-    group: Option<PathBuf>,
+    cgroups: Option<AttemptGroups>,
     /// A moment before the process started, in clock ticks.
     since: u64,
 }
@@ -229,22 +236,22 @@ fn spawn(
     env: &command::Variables,
     program: Option<PathBuf>,
     apart: bool,
-    limits: bool,
+    grouped: bool,
 ) -> Result<Spawned, OperationError> {
     let since = processes::ticks();
     if let Some(program) = program {
         let (pid, pipes) = spawn_directly(shim, start, env, &program)?;
-        return Ok(Spawned { pid, pipes, launcher: None, group: None, since });
+        return Ok(Spawned { pid, pipes, launcher: None, cgroups: None, since });
     }
-    let group = make_cgroup(shim, start, limits)?;
-    let launched = launch_of(shim, start, slot, env.to_vec(), apart, group.clone()).and_then(|launch| {
+    let cgroups = make_cgroups(shim, start, grouped)?;
+    let launched = launch_of(shim, start, slot, env.to_vec(), apart, cgroups.as_ref()).and_then(|launch| {
         spawn_launcher(shim, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
-    if let (Err(_), Some(group)) = (&launched, &group) {
-        cgroup::remove(group);
+    if let (Err(_), Some(cgroups)) = (&launched, &cgroups) {
+        cgroups.remove();
     }
     let (pid, pipes, launcher) = launched?;
-    Ok(Spawned { pid, pipes, launcher: Some(launcher), group, since })
+    Ok(Spawned { pid, pipes, launcher: Some(launcher), cgroups, since })
 }
 
 /// The path is bind-mounted if it is not the default, and if the command names it: a plain process that wrote there
@@ -274,11 +281,11 @@ fn spawn_directly(
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
-fn make_cgroup(shim: &Shim, start: &Start, limits: bool) -> Result<Option<PathBuf>, OperationError> {
-    let Some(cgroups) = shim.cgroups().filter(|_| limits) else { return Ok(None) };
-    let attempt = &start.attempt;
-    let name = format!("{}.{}.{}", attempt.pod, attempt.container, attempt.number);
-    let made = cgroups.make(&name, start.cpu_limit, start.memory_limit);
+fn make_cgroups(shim: &Shim, start: &Start, grouped: bool) -> Result<Option<AttemptGroups>, OperationError> {
+    if !grouped {
+        return Ok(None);
+    }
+    let made = shim.cgroups.limits().make(&start.attempt, &start.limits, shim.pids_limit);
     made.map(Some).map_err(|error| create_failure("its limits cannot be set", &error))
 }
 
@@ -288,7 +295,7 @@ fn launch_of(
     slot: &AttemptDir,
     env: command::Variables,
     apart: bool,
-    cgroup: Option<PathBuf>,
+    cgroups: Option<&AttemptGroups>,
 ) -> Result<Launch, OperationError> {
     let unmade = |error: io::Error| create_failure("its files cannot be made", &error);
     let mounts = if apart {
@@ -339,7 +346,7 @@ fn launch_of(
         env,
         working_dir: start.working_dir.clone(),
         mounts,
-        cgroup,
+        cgroups: cgroups.into_iter().flat_map(AttemptGroups::dirs).cloned().collect(),
         user: start.user,
         group: start.group,
         confinement: start.confinement.clone(),
@@ -454,7 +461,7 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
         (ended.status, ended.usage) = (status, usage);
     }
     let finished_at = now();
-    let out_of_memory = started.running.cgroup.as_deref().is_some_and(cgroup::out_of_memory);
+    let out_of_memory = started.running.cgroups.as_ref().is_some_and(AttemptGroups::out_of_memory);
     end_everything(&shim, &attempt, &started.running, ended.alone).await;
     if shim.hidden.is_some() && started.slot.discard_tmp(&shim.layout.trash()) {
         shim.discarded.notify_one();
@@ -505,18 +512,18 @@ async fn end_everything(shim: &Rc<Shim>, attempt: &port::Attempt, running: &Runn
     for helper in &helpers {
         shim.reaper.signal(*helper, Signal::KILL);
     }
-    if let Some(group) = &running.cgroup {
-        cgroup::kill(group);
+    if let Some(groups) = &running.cgroups {
+        groups.kill();
     }
     while !alone && !shim.reaper.group_is_gone(running.pid) && Instant::now() < until {
         shim.reaper.round().await;
     }
-    if let Some(group) = &running.cgroup {
-        while !cgroup::is_empty(group) && Instant::now() < until {
-            cgroup::kill(group);
+    if let Some(groups) = &running.cgroups {
+        while !groups.is_empty() && Instant::now() < until {
+            groups.kill();
             shim.reaper.round().await;
         }
-        cgroup::remove(group);
+        groups.remove();
     }
     // Processes that the helpers had started become orphans only after the helpers' end.
     while helpers.iter().any(|helper| shim.reaper.knows(*helper)) && Instant::now() < until {

@@ -12,6 +12,7 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::attempt::{KILL_FOR, Launcher, RunningAttempt, launched, spawn_launcher};
+use super::cgroup::AttemptGroups;
 use super::launch::{Launch, MountNamespace};
 use super::reaper::Status;
 use super::spawn::{self, Pipes};
@@ -151,7 +152,7 @@ async fn exec(shim: &Rc<Shim>, attempt: &Attempt, argv: Vec<String>, within: Dur
 fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pid, Pipes, Option<Launcher>), String> {
     let name = argv.first().ok_or("there is no command")?.clone();
     let dir = running.working_dir.as_deref();
-    if running.apart || running.cgroup.is_some() || running.confinement != Confinement::default() {
+    if running.apart || running.cgroups.is_some() || running.confinement != Confinement::default() {
         let mounts = match &*running.init.borrow() {
             Some(init) => MountNamespace::With { pid: init.pid, pid_namespace: Some(init.pid_namespace.clone()) },
             None if running.apart => {
@@ -164,7 +165,7 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
             env: running.env.clone(),
             working_dir: running.working_dir.clone(),
             mounts,
-            cgroup: running.cgroup.clone(),
+            cgroups: running.cgroups.iter().flat_map(AttemptGroups::dirs).cloned().collect(),
             user: running.user,
             group: running.group,
             confinement: running.confinement.clone(),

@@ -59,7 +59,6 @@ pub struct RunningProcess {
     /// uniquely.
     pub since: u64,
     pub until: u64,
-    pub cgroup: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -329,7 +328,7 @@ mod tests {
     }
 
     fn running() -> RunningProcess {
-        RunningProcess { pid: 7, since: 9, until: 9, cgroup: None }
+        RunningProcess { pid: 7, since: 9, until: 9 }
     }
 
     fn exit(message: &str) -> Exit {

@@ -31,7 +31,8 @@ pub struct Launch {
     pub env: command::Variables,
     pub working_dir: Option<String>,
     pub mounts: MountNamespace,
-    pub cgroup: Option<PathBuf>,
+    /// The control groups that it enters.
+    pub cgroups: Vec<PathBuf>,
     pub user: Option<u32>,
     pub group: Option<u32>,
     pub confinement: Confinement,
@@ -115,9 +116,9 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(socket)
 }
 
-/// Enters the control group, and leaves the namespaces of the machine.
+/// Enters the control groups, and leaves the namespaces of the machine.
 fn leave(launch: &Launch) -> Result<LeftNamespaces, OperationError> {
-    if let Some(group) = &launch.cgroup {
+    for group in &launch.cgroups {
         cgroup::join(group).map_err(|error| command::create_failure("no control group could be entered", &error))?;
     }
     match &launch.mounts {

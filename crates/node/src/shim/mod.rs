@@ -11,7 +11,7 @@
 //! ROOT/lock                        locked (flock) by the shim: never two on one directory
 //! ROOT/journal                     the record of all attempts: started, running, ended (`journal.rs`)
 //! ROOT/attempts/UID                the records of the attempts of a Job that have ended (`recorder.rs`)
-//! ROOT/cgroup                      the control group of the shim that used the directory last (`cgroup.rs`)
+//! ROOT/cgroup                      the control groups of the shim that used the directory last (`cgroup.rs`)
 //! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
 //!     volumes/NAME                 a directory, or a symlink to a hostPath
@@ -64,10 +64,11 @@ mod seccomp;
 mod spawn;
 mod sys;
 mod termination;
+mod usage;
 mod volumes;
 pub mod wire;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -123,8 +124,17 @@ pub struct Arguments {
     pub results: Option<PathBuf>,
     /// The file for a line about each attempt, in the columns of GNU parallel.
     pub job_log: Option<PathBuf>,
+    pub pids_limit: Option<PidsLimit>,
     /// What containers must not see. None: they are not isolated.
     pub hidden: Option<Vec<PathBuf>>,
+}
+
+/// How many processes and threads a Pod may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PidsLimit {
+    pub most: u64,
+    /// The node does not start where this cannot be limited.
+    pub required: bool,
 }
 
 /// What happens to the output of attempts.
@@ -143,7 +153,7 @@ pub struct OutputSettings {
 
 impl Arguments {
     pub fn to_args(&self) -> Vec<OsString> {
-        let settings = serde_json::to_string(&self.output).unwrap_or_default();
+        let settings = serde_json::to_string(&(self.output, self.pids_limit)).unwrap_or_default();
         let path = |path: &Option<PathBuf>| path.as_ref().map(OsString::from).unwrap_or_default();
         let mut args = vec![self.root.clone().into(), settings.into(), path(&self.results), path(&self.job_log)];
         if let Some(hidden) = &self.hidden {
@@ -160,9 +170,9 @@ impl Arguments {
             [first, hidden @ ..] if first == ISOLATE => Some(hidden.iter().map(PathBuf::from).collect()),
             _ => return None,
         };
-        let output = serde_json::from_str(settings.to_str()?).ok()?;
+        let (output, pids_limit) = serde_json::from_str(settings.to_str()?).ok()?;
         let path = |path: &OsString| Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
-        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log), hidden })
+        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log), pids_limit, hidden })
     }
 }
 
@@ -258,9 +268,11 @@ struct Shim {
     heard: Notify,
     discarded: Notify,
     stopping: Cell<bool>,
-    cgroups: OnceCell<Option<cgroup::Cgroups>>,
-    /// The control group of this process and all that it starts.
-    tracking: RefCell<Option<cgroup::TrackingGroup>>,
+    cgroups: cgroup::Cgroups,
+    /// The processes and threads that a Pod may have. None: there is no limit, or none can be set.
+    pids_limit: Option<u64>,
+    /// Held while the disk space of a Pod is measured.
+    measuring: tokio::sync::Mutex<()>,
     /// What containers must not see. None: they are not isolated.
     hidden: Option<Vec<HiddenPath>>,
     /// Where the files of Pods are, if containers are isolated.
@@ -281,7 +293,13 @@ impl Shim {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
         }
         // Before anything is started: every process is in the group from its beginning.
-        let tracking = cgroup::TrackingGroup::enter(&layout);
+        let cgroups = cgroup::Cgroups::enter(&layout);
+        let no_pids = arguments.pids_limit.and_then(|_| cgroups.limits().no_pids().map(str::to_owned));
+        if let (Some(PidsLimit { required: true, .. }), Some(why)) = (arguments.pids_limit, &no_pids) {
+            return Err(io::Error::other(format!(
+                "--pod-pids-limit: the processes of a Pod cannot be limited here: {why}"
+            )));
+        }
         let (journal, silent) = Journal::open(&layout.journal()).map_err(explain)?;
         let boot = processes::boot();
         let results = arguments.results.as_deref().map(|directory| {
@@ -317,12 +335,16 @@ impl Shim {
             heard: Notify::new(),
             discarded: Notify::new(),
             stopping: Cell::new(false),
-            cgroups: OnceCell::new(),
-            tracking: RefCell::new(tracking),
+            cgroups,
+            pids_limit: arguments.pids_limit.filter(|_| no_pids.is_none()).map(|limit| limit.most),
+            measuring: tokio::sync::Mutex::new(()),
             hidden: arguments.hidden.as_ref().map(|hidden| hidden.iter().map(|path| HiddenPath::new(path)).collect()),
             own_directory: own_directory.transpose()?,
             stdin: Cell::new(Some(take_input()?)),
         };
+        if let Some(why) = no_pids {
+            shim.note(format!("the number of processes of a Pod is not limited here: {why}"));
+        }
         if silent > 0 {
             shim.note(format!("the last {silent} bytes of {} say nothing", shim.layout.journal().display()));
         }
@@ -398,6 +420,14 @@ impl Shim {
             ShimCommand::Check { id, attempt, check, timeout_millis } => {
                 check::check(self, id, attempt, check, Duration::from_millis(timeout_millis));
             }
+            ShimCommand::Measure { pod } => {
+                tokio::task::spawn_local(self.clone().measure(pod));
+            }
+            ShimCommand::RemoveVolumes { pod } => match volumes::remove(&self.layout, &pod) {
+                Ok(true) => self.discarded.notify_one(),
+                Ok(false) => {}
+                Err(error) => self.note(format!("the volumes of Pod {pod} cannot be removed: {error}")),
+            },
             ShimCommand::OutputRead { attempt, before } => self.output_read(&attempt, before),
             ShimCommand::Clean { pod } => {
                 if self.is_unread(&pod) {
@@ -410,6 +440,16 @@ impl Shim {
                 self.report(Report::Cleaned { pod });
             }
         }
+    }
+
+    /// One Pod after the other, beside everything else: it may have many files.
+    async fn measure(self: Rc<Self>, pod: PodUid) {
+        let (layout, of) = (self.layout.clone(), pod.clone());
+        let usage = {
+            let _turn = self.measuring.lock().await;
+            tokio::task::spawn_blocking(move || usage::measure(&layout, &of)).await
+        };
+        self.report(Report::Measured { pod, usage: usage.unwrap_or_default() });
     }
 
     fn discard(&self, pod: &PodUid) {
@@ -434,8 +474,8 @@ impl Shim {
 
     /// Processes that have left the group are killed when the main process has been reaped.
     fn kill(&self, running: &attempt::RunningAttempt) {
-        if let Some(group) = &running.cgroup {
-            cgroup::kill(group);
+        if let Some(groups) = &running.cgroups {
+            groups.kill();
         }
         self.reaper.signal(running.pid, KernelSignal::KILL);
     }
@@ -468,7 +508,7 @@ impl Shim {
             self.reaper.round().await;
         }
         volumes::unmount_all(&self.layout);
-        drop(self.tracking.take());
+        self.cgroups.leave();
     }
 
     fn begun(&self) {
@@ -489,23 +529,6 @@ impl Shim {
         })
     }
 
-    fn cgroups(&self) -> Option<&cgroup::Cgroups> {
-        let made = self.cgroups.get_or_init(|| {
-            let home = match &*self.tracking.borrow() {
-                Some(tracking) => Ok(tracking.home().to_owned()),
-                None => cgroup::home(),
-            };
-            let cgroups = home.and_then(|home| cgroup::Cgroups::new(&home, &cgroup::name(&self.layout)));
-            match &cgroups {
-                Ok(cgroups) if cgroups.missing().is_empty() => {}
-                Ok(cgroups) => self.note(format!("limits of {} are not applied here", cgroups.missing().join(" and "))),
-                Err(why) => self.note(format!("limits of cpu and memory are not applied here: {why}")),
-            }
-            cgroups.ok()
-        });
-        made.as_ref()
-    }
-
     fn report(&self, report: Report) {
         self.say(Frame::Report(Box::new(report)));
     }
@@ -518,7 +541,7 @@ impl Shim {
         self.note(format!("the record of {} cannot be written: {error}", processes::mark(attempt)));
     }
 
-    /// The only concurrent work: deleting a directory may take longer than running a process.
+    /// Concurrent work, as measuring is: deleting a directory may take longer than running a process.
     async fn empty_trash(self: Rc<Self>) {
         let mut resists = BTreeSet::new();
         loop {

@@ -115,6 +115,14 @@ impl AttemptRecorder {
             Some(files) if RecordPaths::is_name(&source.job) => opened.and_then(|()| files.append(source, &record)),
             _ => Ok(()),
         };
+        // A process that runs for months must not remember every Job.
+        for job in self.files.iter_mut().flat_map(|files| files.removed.drain(..)) {
+            let first = (job.clone(), None, CompactString::default());
+            let its = self.unsuccessful.range(first..).map(|(key, _)| key).take_while(|key| key.0 == job);
+            for key in its.cloned().collect::<Vec<_>>() {
+                self.unsuccessful.remove(&key);
+            }
+        }
         (record, written)
     }
 }
@@ -131,6 +139,8 @@ struct RecordFiles {
     /// What is on disk. Read when the first record is written. By UID.
     jobs: Option<BTreeMap<CompactString, JobFile>>,
     dropped: DroppedRecords,
+    /// Jobs whose files were removed, until the recorder has forgotten them, too.
+    removed: Vec<CompactString>,
     /// Counts the writes: the Job with the lowest number was written longest ago.
     clock: u64,
 }
@@ -153,7 +163,7 @@ struct KnownFile {
 
 impl RecordFiles {
     fn new(paths: RecordPaths, limits: RecordLimits) -> Self {
-        Self { paths, limits, jobs: None, dropped: DroppedRecords::default(), clock: 0 }
+        Self { paths, limits, jobs: None, dropped: DroppedRecords::default(), removed: Vec::new(), clock: 0 }
     }
 
     fn size(path: &Path) -> u64 {
@@ -283,6 +293,7 @@ impl RecordFiles {
             let _ = fs::remove_file(older);
             let _ = fs::remove_file(newer);
             jobs.remove(&oldest);
+            self.removed.push(oldest);
             changed = true;
         }
         if changed && let Ok(text) = serde_json::to_vec(&self.dropped) {
@@ -438,6 +449,20 @@ mod tests {
         let (record, written) = recorder.record(&source(job, index), &attempt(pod), &AttemptEnd::Exited(&exit, USED));
         written.unwrap();
         record.attempt
+    }
+
+    #[test]
+    fn jobs_without_files_are_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let mut recorder = AttemptRecorder::new(Some(root.path()), LIMITS);
+        for (job, pod) in ["a", "b", "c", "d", "e", "d"].into_iter().zip(1..) {
+            record(&mut recorder, job, None, pod, 1);
+            record(&mut recorder, job, Some(7), 10 + pod, 1);
+        }
+        let known: Vec<_> =
+            recorder.unsuccessful.iter().map(|((job, index, _), count)| (job.as_str(), *index, *count)).collect();
+        let expected = [("c", 1), ("d", 2), ("e", 1)].map(|(job, count)| [(job, None, count), (job, Some(7), count)]);
+        assert_eq!(known, expected.concat());
     }
 
     #[test]

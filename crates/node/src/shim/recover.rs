@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -12,9 +11,9 @@ use tally_core::ids::PodUid;
 
 use super::journal::{self, End, Journal, Record};
 use super::layout::Layout;
+use super::now;
 use super::processes::{self, Process};
 use super::recorder::{AttemptEnd, AttemptRecorder};
-use super::{cgroup, now};
 use crate::port::{Attempt, Found, Report};
 
 /// How long to wait until killed processes are gone.
@@ -98,13 +97,9 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
         .filter(|(_, record)| record.started.boot == boot)
         .filter_map(|(_, record)| record.running.as_ref())
         .collect();
-    let groups: Vec<&PathBuf> = known.iter().filter_map(|running| running.cgroup.as_ref()).collect();
     let until = Instant::now() + KILL_FOR;
     let lineage = lineage();
     loop {
-        for group in &groups {
-            cgroup::kill(group);
-        }
         let all = processes::all();
         let ours = |process: &Process| {
             is_recorded(process, &known, &all) || processes::marked(process.pid, layout.root()).is_some()
@@ -113,8 +108,7 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
         for process in &left {
             processes::kill(process);
         }
-        let grouped = groups.iter().any(|group| !cgroup::is_empty(group));
-        if left.is_empty() && !grouped {
+        if left.is_empty() {
             break;
         }
         if Instant::now() > until {
@@ -123,10 +117,6 @@ fn end(layout: &Layout, boot: &str, open: &[(Attempt, Record)], note: &mut impl 
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-    for group in groups {
-        cgroup::remove(group);
-        let _ = group.parent().map(fs::remove_dir);
     }
 }
 
@@ -197,7 +187,7 @@ mod tests {
             ticks,
             zombie: false,
         };
-        let running = journal::RunningProcess { pid: 50, since: 999, until: 1000, cgroup: None };
+        let running = journal::RunningProcess { pid: 50, since: 999, until: 1000 };
         for (process, others, expected) in [
             (process(50, 50, 1000), vec![process(50, 50, 1000)], true),
             // The process ID has been reused.

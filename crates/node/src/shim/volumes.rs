@@ -285,19 +285,31 @@ pub fn unescaped(field: &[u8]) -> Vec<u8> {
 /// Moves a Pod to the trash in one step. It is deleted later: that may take a while, and nothing waits for it. False:
 /// there was nothing to remove.
 pub fn discard(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
-    let dir = layout.pod(pod)?;
+    unmount(layout, pod);
+    move_away(&layout.pod(pod)?, &layout.trash().join(pod.to_string()))
+}
+
+/// The same for the volumes alone.
+pub fn remove(layout: &Layout, pod: &PodUid) -> io::Result<bool> {
+    unmount(layout, pod);
+    move_away(&layout.volumes(pod)?, &layout.trash().join(format!("{pod}.volumes")))
+}
+
+fn unmount(layout: &Layout, pod: &PodUid) {
     for entry in layout.volumes(pod).and_then(fs::read_dir).into_iter().flatten().flatten() {
         // A symlink leads to the machine's own directories, which the shim must not unmount.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let _ = rustix::mount::unmount(entry.path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
     }
-    let away = layout.trash().join(pod.to_string());
-    match fs::rename(&dir, &away) {
+}
+
+fn move_away(dir: &Path, away: &Path) -> io::Result<bool> {
+    match fs::rename(dir, away) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // An earlier directory with this UID could not be deleted. UIDs are not reused, so it does not matter how long
         // this takes.
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => delete(&dir).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => delete(dir).map(|()| true),
         outcome => outcome.map(|()| true),
     }
 }

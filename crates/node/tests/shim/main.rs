@@ -4,6 +4,7 @@
 mod harness;
 mod isolation;
 mod kills;
+mod limits;
 mod processes;
 mod records;
 mod start;

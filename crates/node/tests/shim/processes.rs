@@ -444,7 +444,7 @@ fn a_cleaned_pod_leaves_nothing() {
 fn limits_are_applied_where_they_can_be() {
     with_node(async |node| {
         let mut start = shell(node.attempt("main", 0), "cat /proc/self/cgroup; exit 6");
-        (start.cpu_limit, start.memory_limit) = (Some(500), Some(64 << 20));
+        (start.limits.cpu, start.limits.memory) = (Some(500), Some(64 << 20));
         assert_eq!(node.run(start).await.code, 6, "it runs, with limits or without");
         let log = node.log("main").await;
         let Some(group) =
@@ -456,7 +456,7 @@ fn limits_are_applied_where_they_can_be() {
         // With a control group no process escapes, even without its environment.
         let sign = sign();
         let mut start = shell(node.attempt("forgetful", 0), &format!("setsid env -i setsid sleep {sign} & sleep 0.05"));
-        start.cpu_limit = Some(500);
+        start.limits.cpu = Some(500);
         node.run(start).await;
         assert_eq!(alive(&sign), [0; 0]);
         let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
@@ -465,9 +465,35 @@ fn limits_are_applied_where_they_can_be() {
             return;
         }
         let mut start = shell(node.attempt("hungry", 0), "x=x; while :; do x=$x$x; done");
-        start.memory_limit = Some(32 << 20);
+        start.limits.memory = Some(32 << 20);
         let exit = node.run(start).await;
         assert!(exit.out_of_memory && exit.signal == Some(9), "{exit:?}");
+    });
+}
+
+#[test]
+fn a_record_with_a_torn_line_is_told_and_used() {
+    let root = tempfile::tempdir().unwrap();
+    block_on(async {
+        let mut node = crate::harness::Node::start(root.path()).await;
+        assert_eq!(node.script("main", "exit 9").await.code, 9);
+        node.stop().await;
+        let journal = root.path().join("journal");
+        let mut text = std::fs::read(&journal).unwrap();
+        text.extend_from_slice(b"{\"ended\":[{\"po");
+        std::fs::write(&journal, text).unwrap();
+        let config = Config::new(program(), root.path().to_owned());
+        let notes = config.notes.clone();
+        let node = crate::harness::Node::start_with(config).await;
+        assert_eq!(
+            notes.take(),
+            [format!(
+                "the last 14 bytes of {} say nothing",
+                root.path().canonicalize().unwrap().join("journal").display()
+            )]
+        );
+        assert_eq!(node.found[0].1[0].exit.as_ref().map(|exit| exit.code), Some(9));
+        node.stop().await;
     });
 }
 

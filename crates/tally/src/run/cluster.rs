@@ -193,7 +193,8 @@ impl PodRunner {
             let root = cluster.directory.join("node");
             let (driven, keeps) = (cluster.driven(), cluster.kept);
             let isolation = PodIsolation::choose(Some(isolate), &[&cluster.directory])?;
-            let settings = NodeSettings { root, stdin, isolation, keeps };
+            let settings =
+                NodeSettings { root, stdin, isolation, pids_limit: None, measure_storage_every: None, keeps };
             return Ok(Self::This(ThisNode::start(settings, registry, observer, driven, Some(tasks)).await?));
         }
         Ok(Self::Hollow(RunningControllers::drive(

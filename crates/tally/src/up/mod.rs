@@ -17,6 +17,7 @@ use controllers::Cluster;
 use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::quantity::Quantity;
 use tally_core::time::Span;
+use tally_node::shim::PidsLimit;
 use tally_registry::Registry;
 use tally_runtime::driver;
 use tally_server::{
@@ -30,7 +31,7 @@ use crate::data_dir::{self, CreatedPaths, Temporary, quoted, wait_for_shim};
 use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
 use crate::metrics::ControllerMetrics;
-use crate::node::{NodeSettings, ThisNode, limit_logs};
+use crate::node::{LIMIT_LOGS_EVERY, NodeSettings, ThisNode, limit_logs};
 use crate::run::seconds;
 use crate::signals::{self, Stop};
 
@@ -42,6 +43,13 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often to check whether the controllers and the node are still running.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Processes and threads of a Pod: more than most programs need, and few enough that some such Pods leave the machine usable.
+const DEFAULT_POD_PIDS: u64 = 4096;
+/// A container needs three before its command has started one.
+const FEWEST_POD_PIDS: u64 = 16;
+/// The kernel has no more numbers.
+const MOST_POD_PIDS: u64 = 4_194_304;
 
 /// Files that are not connections of clients: the store, the node, and what is being opened.
 const OTHER_FILES: u32 = 124;
@@ -94,10 +102,16 @@ pub struct Args {
     /// Disk space for the logs of Pods that have ended; the oldest logs are removed first
     #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = parse_bytes)]
     ended_logs: u64,
+    /// How often logs and the disk space of Pods are looked at; for tests
+    #[arg(long, value_name = "TIME", hide = true, value_parser = parse_ttl)]
+    housekeeping_interval: Option<Duration>,
     /// Give every container its own mount and PID namespaces, without the data directory and the kubeconfig; --isolate=false
     /// to give it all that Tally can reach [default: if this machine permits it]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     isolate: Option<bool>,
+    /// Maximum number of processes and threads of a Pod; 0: no limit [default: 4096, if this machine can limit it]
+    #[arg(long, value_name = "N", value_parser = parse_pids)]
+    pod_pids_limit: Option<u64>,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -162,6 +176,15 @@ impl Args {
         Ok(Some(opened.context("--audit-log")?))
     }
 
+    /// What the user asked for is required; the default applies where it can.
+    fn pids_limit(&self) -> Option<PidsLimit> {
+        match self.pod_pids_limit {
+            None => Some(PidsLimit { most: DEFAULT_POD_PIDS, required: false }),
+            Some(0) => None,
+            Some(most) => Some(PidsLimit { most, required: true }),
+        }
+    }
+
     /// Whether this machine is a node.
     fn runs_pods(&self) -> bool {
         !self.no_node && self.hollow == 0
@@ -177,6 +200,11 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let bytes = Quantity::parse(text).ok().and_then(|bytes| u64::try_from(bytes.value()).ok());
     bytes.ok_or_else(|| format!("{text:?} is not a number of bytes such as 500Mi or 10Gi"))
+}
+
+fn parse_pids(text: &str) -> Result<u64, String> {
+    let pids = text.parse().ok().filter(|pids| *pids == 0 || (FEWEST_POD_PIDS..=MOST_POD_PIDS).contains(pids));
+    pids.ok_or_else(|| format!("{text:?} is neither 0 nor a number from {FEWEST_POD_PIDS} to {MOST_POD_PIDS}"))
 }
 
 /// A time of at least a second.
@@ -223,6 +251,9 @@ fn start(args: &Args) -> Result<bool> {
     if args.isolate.is_some() && !args.runs_pods() {
         bail!("--isolate needs a node that runs Pods");
     }
+    if args.pod_pids_limit.is_some() && !args.runs_pods() {
+        bail!("--pod-pids-limit needs a node that runs Pods");
+    }
     kubeconfig::check(&kubeconfig)?;
     let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, error))?;
 
@@ -254,7 +285,8 @@ async fn serve(
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
-        tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs));
+        let every = args.housekeeping_interval.unwrap_or(LIMIT_LOGS_EVERY);
+        tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs, every));
     }
     // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
     let _local = LocalApi::start(data, registry.clone(), ready.node.as_ref().map(ThisNode::logs)).ok();
@@ -368,7 +400,16 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     metrics.reachable(true);
     let node = match isolation.clone() {
         Some(isolation) => {
-            let settings = NodeSettings { root: pods, stdin: None, isolation, keeps: !args.ephemeral };
+            let settings = NodeSettings {
+                root: pods,
+                stdin: None,
+                isolation,
+                pids_limit: args.pids_limit(),
+                measure_storage_every: args
+                    .housekeeping_interval
+                    .map(|every| Span::from_millis(i64::try_from(every.as_millis()).unwrap_or(i64::MAX))),
+                keeps: !args.ephemeral,
+            };
             let driven = driver::DriverOptions::default();
             Some(ThisNode::start(settings, registry.clone(), metrics.clone(), driven, None).await?)
         }

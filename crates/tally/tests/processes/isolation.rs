@@ -11,7 +11,7 @@ use crate::support::server::{self, Server};
 use crate::tool::{eventually, job};
 
 /// Creates a Pod of one container that runs a shell script.
-fn create(kubectl: &Kubectl, name: &str, pod: Value, own: Value, script: &str) {
+pub fn create(kubectl: &Kubectl, name: &str, pod: Value, own: Value, script: &str) {
     let mut container = json!({"name": "main", "image": "process", "command": ["sh", "-c", script]});
     let mut spec = json!({"restartPolicy": "Never"});
     for (object, more) in [(&mut container, own), (&mut spec, pod)] {
@@ -26,7 +26,7 @@ fn create(kubectl: &Kubectl, name: &str, pod: Value, own: Value, script: &str) {
 }
 
 /// Waits until the Pod has ended. Returns what it printed.
-fn said_by(kubectl: &Kubectl, name: &str) -> String {
+pub fn said_by(kubectl: &Kubectl, name: &str) -> String {
     let phase = || kubectl.ok(&format!("get pod {name} -o jsonpath={{.status.phase}}"));
     eventually("it ends", || ["Succeeded", "Failed"].contains(&phase().as_str()));
     kubectl.ok(&format!("logs {name}"))
@@ -222,7 +222,7 @@ const DAEMONS: &str = "env -i setsid nohup sh -c 'while :; do sleep 0.3; done' S
                        (env -i setsid sh -c 'env -i setsid nohup sleep 100000.STAY >/dev/null 2>&1 &' &); echo up >> HERE/up; sleep 100000";
 
 /// Processes whose arguments contain this text.
-fn with_argument(text: &str) -> Vec<String> {
+pub fn with_argument(text: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
@@ -247,7 +247,7 @@ fn ups(here: &Path) -> usize {
 }
 
 /// A number that only the processes of one test have among their arguments.
-fn stay(here: &Path) -> String {
+pub fn stay(here: &Path) -> String {
     let name = here.file_name().unwrap().to_string_lossy();
     format!(
         "{}7",

@@ -6,6 +6,7 @@ mod dry_runs;
 mod isolation;
 mod kills;
 mod life;
+mod limits;
 mod logs;
 mod notes;
 #[path = "../support/mod.rs"]

@@ -35,6 +35,15 @@ pub async fn with_open_node() -> Kubectl {
     Kubectl::new(programs().swap_remove(0), server, directory)
 }
 
+/// The same, with more options.
+pub async fn with_node_and(options: &[&str]) -> Kubectl {
+    let directory = server::directory();
+    let data = directory.path().join("data");
+    let data = ["--data-dir", data.to_str().expect("a path that can be written down")];
+    let server = Server::start_with(directory.path(), &[&data[..], options].concat()).await;
+    Kubectl::new(programs().swap_remove(0), server, directory)
+}
+
 /// `KUBECTL` names one; otherwise the ones that `make tools` installs beside the build, and the one in the PATH.
 pub fn programs() -> Vec<PathBuf> {
     if let Some(program) = std::env::var_os("KUBECTL") {

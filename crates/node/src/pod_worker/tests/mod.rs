@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::port::{Check, Exit, Found, Signal, Start};
+use crate::port::{Check, Exit, Found, Signal, Start, StorageUsage};
 
 /// One state machine, a fake of the half that acts, and a fake of the API.
 struct Bench {
@@ -142,6 +142,14 @@ impl Bench {
                 self.checks.push_back(id);
                 None
             }
+            ShimCommand::Measure { .. } => {
+                self.log.push("measure".to_owned());
+                None
+            }
+            ShimCommand::RemoveVolumes { .. } => {
+                self.log.push("remove volumes".to_owned());
+                None
+            }
             ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
             ShimCommand::Clean { .. } => {
                 self.log.push("clean".to_owned());
@@ -235,6 +243,10 @@ impl Bench {
             self.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
             self.pod["metadata"]["deletionGracePeriodSeconds"] = grace.parse::<i64>().unwrap().into();
             self.changed();
+        } else if let Some(bytes) = word.strip_prefix("uses:") {
+            let usage = StorageUsage { volumes: Vec::new(), containers: vec![("c".into(), bytes.parse().unwrap())] };
+            let report = Report::Measured { pod: PodUid::new("u"), usage };
+            self.machine.hear(report, self.now, &mut self.out);
         } else if let Some(container) = word.strip_prefix("up:") {
             let attempt = self.running.iter().rfind(|attempt| attempt.container == container).unwrap().clone();
             self.machine.hear(Report::Started { attempt, at: self.now }, self.now, &mut self.out);
@@ -252,6 +264,11 @@ impl Bench {
                 "drain" => self.drain_within = Some(Span::from_seconds(8)),
                 "drain-now" => self.drain_within = Some(Span::ZERO),
                 "gone" => self.machine.lose(),
+                "unlimited" => {
+                    let report =
+                        Report::LimitsNotEnforced { pod: PodUid::new("u"), message: "no limits here".to_owned() };
+                    self.machine.hear(report, self.now, &mut self.out);
+                }
                 "failed-elsewhere" => {
                     self.pod["status"]["phase"] = "Failed".into();
                     self.changed();

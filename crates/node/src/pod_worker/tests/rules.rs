@@ -58,10 +58,86 @@ fn what_a_container_may_use() {
         let limits = json!({"resources": {"limits": {"cpu": cpu, "memory": memory}}});
         let spec = json!({"restartPolicy": "Never", "containers": [with(container("c"), limits)]});
         let bench = Bench::new(pod(spec), &[]);
-        (bench.orders[0].cpu_limit, bench.orders[0].memory_limit)
+        (bench.orders[0].limits.cpu, bench.orders[0].limits.memory)
     };
     assert_eq!(limits("250m", "1Ki"), (Some(250), Some(1024)));
     assert_eq!(limits("0", "0"), (None, None), "no limit");
+}
+
+#[test]
+fn what_a_container_gets_when_there_is_not_enough() {
+    let asks = |name: &str, cpu: &str| with(container(name), json!({"resources": {"requests": {"cpu": cpu}}}));
+    let spec = |init: Value| json!({"restartPolicy": "Never", "containers": [asks("a", "250m"), asks("b", "1")], "initContainers": [init]});
+    for (init, script, expected) in [
+        (asks("i", "3"), "", (3000, 3000)),
+        (asks("i", "3"), "i=0", (250, 3000)),
+        (asks("i", "100m"), "i=0", (250, 1250)),
+        (container("i"), "", (0, 1250)),
+        (with(asks("i", "100m"), json!({"restartPolicy": "Always"})), "", (100, 1350)),
+    ] {
+        let bench = run(Bench::new(pod(spec(init)), &[]), script);
+        let order = &bench.orders[usize::from(!script.is_empty())].limits;
+        assert_eq!((order.cpu_request, order.pod_cpu_request), expected);
+    }
+}
+
+fn condition(bench: &Bench, kind: &str) -> Vec<String> {
+    let conditions = bench.pod["status"]["conditions"].as_array().unwrap();
+    let this = conditions.iter().find(|condition| condition["type"] == kind);
+    let text = |field: &str| this.map(|this| this[field].as_str().unwrap_or_default().to_owned());
+    ["status", "reason", "message"].into_iter().filter_map(text).collect()
+}
+
+#[test]
+fn limits_without_effect_are_told_once() {
+    let script = "unlimited +1s unlimited c=1 +10s unlimited +1s";
+    let expected = "prepare, start c/0, !LimitsNotEnforced, Running[c=Ready], start c/1, Running[c=Readyx1]";
+    let bench = check(one("OnFailure"), script, expected);
+    let told = ["False", "NotSupportedByNode", "no limits here"];
+    assert_eq!(condition(&bench, "tally.dev/LimitsEnforced"), told);
+    // The next node finds the condition.
+    let again = run(Bench::new(bench.pod, &[found("c", 1, Some(1))]), "+20s unlimited +1s");
+    assert!(!again.log.contains(&"!LimitsNotEnforced".to_owned()), "{:?}", again.log);
+    assert_eq!(condition(&again, "tally.dev/LimitsEnforced"), told);
+}
+
+/// A container that may use a kibibyte of disk space.
+fn small_disk(policy: &str) -> Value {
+    let limits = json!({"resources": {"limits": {"ephemeral-storage": "1Ki"}}});
+    json!({"restartPolicy": policy, "terminationGracePeriodSeconds": 60, "containers": [with(container("c"), limits)]})
+}
+
+#[test]
+fn a_pod_that_uses_too_much_disk_is_evicted() {
+    let begun = "prepare, start c/0, Running[c=Ready], measure";
+    let stopped = "!Evicted, signal 15 c/0, kill c/0, remove volumes, Failed(Evicted)[c=137]";
+    for policy in ["Never", "OnFailure", "Always"] {
+        let script = "+10s uses:1024 +9s +1s uses:1025 +1s c=137 +60s";
+        let bench = check(small_disk(policy), script, &format!("{begun}, measure, {stopped}"));
+        let message = "Pod ephemeral local storage usage exceeds the total limit of containers 1Ki. ";
+        assert_eq!(bench.pod["status"]["message"], message);
+        assert_eq!(condition(&bench, "DisruptionTarget"), ["True", "TerminationByKubelet", message]);
+    }
+    // One that ends by itself meanwhile, with success, has been evicted nevertheless, as by the kubelet.
+    let ended = "!Evicted, signal 15 c/0, remove volumes, Failed(Evicted)[c=0]";
+    check(small_disk("Never"), "+10s uses:1025 c=0 +60s", &format!("{begun}, {ended}"));
+    // The answer comes too late: the Pod has ended.
+    check(small_disk("Never"), "+10s c=0 uses:1025 +60s", &format!("{begun}, Succeeded[c=0]"));
+    // Nothing is measured while nothing runs, and without limits.
+    check(one("Never"), "+60s", "prepare, start c/0, Running[c=Ready]");
+    check(small_disk("Never"), "+1s c=0 +60s", "prepare, start c/0, Running[c=Ready], Succeeded[c=0]");
+}
+
+#[test]
+fn measurements_that_take_long_are_rare() {
+    // Ten seconds after an answer that came at once, and nine times as long as it took otherwise.
+    let begun = "prepare, start c/0, Running[c=Ready], measure";
+    check(small_disk("Never"), "+10s uses:0 +9s", begun);
+    check(small_disk("Never"), "+10s uses:0 +10s", &format!("{begun}, measure"));
+    check(small_disk("Never"), "+10s +20s uses:0 +179s", begun);
+    check(small_disk("Never"), "+10s +20s uses:0 +180s", &format!("{begun}, measure"));
+    check(small_disk("Never"), "+10s +1000s uses:0 +299s", begun);
+    check(small_disk("Never"), "+10s +1000s uses:0 +300s", &format!("{begun}, measure"));
 }
 
 #[test]
