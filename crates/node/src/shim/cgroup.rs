@@ -109,6 +109,10 @@ impl Cgroups {
             let _ = join(&home.dir).or_else(|_| join(&home.dir.join(ASIDE)));
         }
         remove_trees(&self.record);
+        // The record may be gone with the node's directory.
+        for home in self.homes.all() {
+            hierarchy::remove(&home.dir.join(&self.name));
+        }
     }
 }
 
@@ -533,6 +537,28 @@ mod tests {
             assert_eq!(groups.dirs().len(), usize::from(used));
             let found: Vec<_> = written(root.path()).iter().map(|line| line.replace(&uid.to_string(), "UID")).collect();
             assert_eq!(found, expected, "{version:?} {controllers:?}");
+        }
+    }
+
+    #[test]
+    fn groups_are_removed_although_the_nodes_directory_was_removed_first() {
+        let (root, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let home = |name: &str| Home { version: Version::V1, dir: root.path().join(name) };
+        let homes = Homes { v2: Some(home("unified")), v1: vec![(Controller::Pids, home("pids"))] };
+        for home in homes.all() {
+            fs::create_dir_all(home.dir.join("tally-1-2/pod")).unwrap();
+        }
+        let cgroups = Cgroups {
+            homes,
+            name: "tally-1-2".into(),
+            record: node.path().join("gone/cgroup"),
+            tracking: None,
+            limits: OnceCell::new(),
+            left: Cell::new(false),
+        };
+        cgroups.leave();
+        for name in ["unified", "pids"] {
+            assert_eq!(fs::read_dir(root.path().join(name)).unwrap().count(), 0, "{name}");
         }
     }
 

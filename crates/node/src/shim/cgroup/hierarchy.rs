@@ -56,6 +56,10 @@ pub struct Homes {
 }
 
 impl Homes {
+    pub fn all(&self) -> impl Iterator<Item = &Home> {
+        self.v2.iter().chain(self.v1.iter().map(|(_, home)| home))
+    }
+
     pub fn own() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self::read(&fs::read("/proc/self/mountinfo").unwrap_or_default(), &read("/proc/self/cgroup"))
