@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod citations;
+mod coverage;
 mod pages;
 mod recordings;
 mod repository;
@@ -160,4 +161,42 @@ fn the_headers_of_the_oracle_name_the_same_invariants_as_the_table() {
         sources.iter().filter_map(|path| repository::file(path)).flat_map(|file| citations::in_header(&file.text));
     let invariants = rows.into_iter().filter(|row| !row.starts_with(['S', 'H'])).collect::<BTreeSet<_>>();
     assert_eq!(headers.collect::<BTreeSet<_>>(), invariants);
+}
+
+/// Names in the column of tests that are neither a test nor a recording: a metric, a subresource.
+const NOT_TESTS: [&str; 2] = ["jobs/status", "tally_requests_total"];
+
+#[test]
+fn every_file_test_and_recording_on_the_coverage_page_exists() {
+    let page = repository::file("docs/coverage.md").expect("docs/coverage.md").text;
+    let sources: String = files("crates").into_iter().filter(File::is_rust).map(|file| file.text).collect();
+    let functions: BTreeSet<&str> = sources
+        .split("fn ")
+        .skip(1)
+        .filter_map(|after| after.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next())
+        .collect();
+    let recordings: BTreeSet<String> = recordings::all().into_iter().map(|case| case.name).collect();
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for row in coverage::rows(&page) {
+        for name in row.held_by.iter().filter(|name| !NOT_TESTS.contains(name)) {
+            let exists = match (coverage::function(name), name.split_once('/')) {
+                (Some(function), _) => functions.contains(function),
+                (None, Some(("api" | "controllers" | "job", _))) => recordings.contains(*name),
+                _ => continue,
+            };
+            checked += 1;
+            if !exists {
+                problems.push(format!("row {}: no test and no recording {name}", row.number));
+            }
+        }
+        for name in row.code {
+            let Some(paths) = coverage::paths(name) else { continue };
+            checked += 1;
+            if !paths.iter().any(|path| repository::exists(path)) {
+                problems.push(format!("row {}: no file {name}", row.number));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 400, "only {checked} names: is everything read?");
 }

@@ -50,6 +50,10 @@ pub fn file(path: &str) -> Option<File> {
     Some(File { path: path.to_owned(), text })
 }
 
+pub fn exists(path: &str) -> bool {
+    root().join(path).exists()
+}
+
 /// Every text file in a folder and its subfolders. Build output and the results of fuzzing are left out.
 pub fn files(folder: &str) -> Vec<File> {
     let mut found = Vec::new();
