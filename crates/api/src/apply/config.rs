@@ -7,6 +7,9 @@ use crate::kinds::Resource;
 use crate::options::FieldValidation;
 use crate::status_error::StatusError;
 
+/// How the message about duplicate keys begins.
+const DUPLICATES: &str = "yaml: unmarshal errors:\n  ";
+
 /// What a client applies.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -21,15 +24,17 @@ impl Config {
         let unreadable =
             |why| StatusError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {why}"));
         let parsed = yaml::parse(body).map_err(unreadable)?;
+        let duplicates: Vec<_> =
+            parsed.told.iter().map(|told| told.trim_start_matches(DUPLICATES).to_owned()).collect();
         let warnings = match validation {
             FieldValidation::Ignore => Vec::new(),
-            FieldValidation::Strict if !parsed.told.is_empty() => {
+            FieldValidation::Strict if !duplicates.is_empty() => {
                 return Err(StatusError::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
-                    parsed.told.join("\n  ")
+                    "error strict decoding YAML: error converting YAML to JSON: {DUPLICATES}{}",
+                    duplicates.join("\n  ")
                 )));
             }
-            _ => parsed.told,
+            _ => duplicates,
         };
         let object = parsed.node.to_value();
         let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();

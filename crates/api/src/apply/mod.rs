@@ -149,8 +149,9 @@ pub fn applied(
         refuse_conflicts(&entries, &written)?;
     }
     subtract(&mut entries, &written, &differs.removed);
+    // A manager that changes nothing in the object has no time of a change.
     let time = match last {
-        Some(last) if last.fields == fields && written.is_empty() && differs.removed.is_empty() => last.time,
+        last if written.is_empty() && differs.removed.is_empty() => last.map(|last| last.time).unwrap_or_default(),
         _ => writer.now.to_owned(),
     };
     if !fields.is_empty() {
@@ -398,3 +399,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     });
     metadata.insert("managedFields".to_owned(), list.collect());
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

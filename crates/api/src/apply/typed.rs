@@ -180,12 +180,16 @@ fn merged_elements(node: Node, live: &Value, applied: &Value) -> Vec<Value> {
     // Live elements in front of it have their place in the result.
     let mut next = 0;
     for (part, value) in &applied {
-        let until = match place.get(part.as_str()) {
-            Some(at) => (*at).max(next),
-            None => (next..live.len()).find(|at| !only_live(at)).unwrap_or(live.len()),
+        let (until, after) = match place.get(part.as_str()) {
+            Some(at) if *at >= next => (*at, at + 1),
+            Some(_) => (next, next),
+            None => {
+                let until = (next..live.len()).find(|at| !only_live(at)).unwrap_or(live.len());
+                (until, until)
+            }
         };
         all.extend((next..until).filter(only_live).map(|at| live[at].1.clone()));
-        next = until;
+        next = after;
         all.push(match place.get(part.as_str()) {
             Some(at) => merged(node.inner(part), live[*at].1, value),
             None => (*value).clone(),
