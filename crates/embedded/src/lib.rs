@@ -38,9 +38,6 @@ pub async fn perform(registry: &Registry, call: &Call) -> Reply {
     }
 }
 
-/// The name of the writer in `metadata.managedFields`.
-const MANAGER: &str = "tally";
-
 async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError> {
     let unserved = || StatusError::new(404, "NotFound", "the server could not find the requested resource");
     let resource = resource(call.kind).ok_or_else(unserved)?;
@@ -50,7 +47,7 @@ async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError>
         Some(resource.subresource(call.subresource).ok_or_else(unserved)?)
     };
     let target = Target { resource, subresource, namespace: &call.namespace, name: &call.name };
-    let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
+    let options = WriteOptions::default();
     let object = match call.verb {
         Verb::Create => registry.create(target, &call.body, Format::Json, &options).await?.object,
         Verb::Get => registry.get(target, ReadAt::Newest)?,

@@ -71,8 +71,11 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         target.resource.rules.default(&mut decoded.object);
-        let now = self.now().to_string();
-        apply::created(target.resource, &mut decoded.object, writer(&target, options, &now));
+        // The objects of this process itself, which are most Pods, get managers when they are applied for the first time.
+        if !options.field_manager.is_empty() {
+            let now = self.now().to_string();
+            apply::created(target.resource, &mut decoded.object, writer(&target, options, &now));
+        }
         self.create_tracked(target, decoded, options).await
     }
 

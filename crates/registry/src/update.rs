@@ -15,8 +15,8 @@ use crate::create::{is_deleting, take_namespace};
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
-/// The manager of a write whose client has no name.
-const UNKNOWN_MANAGER: &str = "unknown";
+/// The manager of a write by this process itself: a controller, or the node.
+const OWN_MANAGER: &str = "tally";
 
 /// The new state of an object that a client requests.
 enum RequestedState<'a> {
@@ -203,7 +203,7 @@ impl Registry {
 
 /// Who makes this request.
 pub(crate) fn writer<'a>(target: &Target<'a>, options: &'a WriteOptions, now: &'a str) -> Writer<'a> {
-    let manager = if options.field_manager.is_empty() { UNKNOWN_MANAGER } else { &options.field_manager };
+    let manager = if options.field_manager.is_empty() { OWN_MANAGER } else { &options.field_manager };
     Writer { manager, subresource: target.subresource.map_or("", |subresource| subresource.name), now }
 }
 

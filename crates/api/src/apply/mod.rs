@@ -35,6 +35,10 @@ const ANCIENT: &str = "ancient-changes";
 const MOST_UPDATERS: usize = 10;
 /// Sets from clients that are deeper are not read. No object is as deep.
 const DEEPEST: usize = 64;
+/// The manager of `kubectl apply --server-side`.
+const KUBECTL: &str = "kubectl";
+/// The annotation of `kubectl apply` without `--server-side`, as a part of a JSON pointer.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io~1last-applied-configuration";
 /// Fields of the metadata that belong to the server.
 const OF_THE_SERVER: [&str; 8] = [
     "f:name",
@@ -132,9 +136,9 @@ pub fn applied(
     }
     let own = Id::new(APPLY, resource, writer);
     let mut fields = typed::fields_of(node, config);
+    let mut all = fields.clone();
     leave_out(&mut fields, resource, writer.subresource);
     let last = entries.iter().position(|entry| entry.id == own).map(|at| entries.remove(at));
-    let mut all = fields.clone();
     entries.iter().for_each(|entry| fields::add(&mut all, &entry.fields));
 
     let merged = typed::merged(node, live, config);
@@ -146,7 +150,11 @@ pub fn applied(
     leave_out_all(&mut differs, resource, writer.subresource);
     let written = fields::union(&differs.added, &differs.changed);
     if !force {
-        refuse_conflicts(&entries, &written)?;
+        let mut contested = written.clone();
+        if writer.manager == KUBECTL {
+            contested = fields::difference(&contested, &applied_by_the_client(node, live));
+        }
+        refuse_conflicts(&entries, &contested)?;
     }
     subtract(&mut entries, &written, &differs.removed);
     // A manager that changes nothing in the object has no time of a change.
@@ -158,7 +166,22 @@ pub fn applied(
         entries.push(Entry { id: own, time, fields });
     }
     write(&mut new, entries);
+    if writer.manager == KUBECTL
+        && let Some(last) = new.pointer_mut(&format!("/metadata/annotations/{LAST_APPLIED}"))
+    {
+        *last = format!("{config}\n").into();
+    }
     Ok(new)
+}
+
+/// What `kubectl apply` without `--server-side` wrote last, and still has the value that it wrote. The same user takes it
+/// over with `--server-side`, so that this is no conflict.
+fn applied_by_the_client(node: Node, live: &Value) -> FieldSet {
+    let last = live.pointer(&format!("/metadata/annotations/{LAST_APPLIED}")).and_then(Value::as_str);
+    let Some(last) = last.and_then(|text| serde_json::from_str::<Value>(text).ok()) else { return FieldSet::new() };
+    let differs = typed::difference(node, &last, live);
+    let own = fields::difference(&typed::fields_of(node, &last), &differs.changed);
+    fields::difference(&own, &differs.removed)
 }
 
 /// The result without what this manager had applied before, and no manager owns now.
@@ -314,7 +337,7 @@ fn leave_out_all(differs: &mut Difference, resource: &Resource, subresource: &st
     }
 }
 
-/// Fields that no manager owns: those of the server, and those that this kind of request does not write.
+/// TYPE-9. Fields that no manager owns: those of the server, and those that this kind of request does not write.
 fn leave_out(set: &mut FieldSet, resource: &Resource, subresource: &str) {
     for part in ["f:apiVersion", "f:kind"] {
         set.remove(part);

@@ -241,3 +241,17 @@ proptest! {
         }
     }
 }
+
+/// TYPE-9
+#[test]
+fn a_manager_owns_the_status_only_through_its_subresource_and_nothing_else_there() {
+    let resource = resource("jobs");
+    let mut old = json!({"metadata": {"name": "j"}, "spec": {"parallelism": 1}, "status": {"active": 1}});
+    created(resource, &mut old, writer("m1"));
+    assert_eq!(owners(&old), [("m1".to_owned(), vec![".spec.parallelism".to_owned()])]);
+    let mut new = old.clone();
+    (new["status"]["active"], new["spec"]["parallelism"]) = (2.into(), 5.into());
+    updated(resource, &old, &mut new, Writer { subresource: "status", ..writer("m2") });
+    let expected = [("m1", ".spec.parallelism"), ("m2", ".status.active")];
+    assert_eq!(owners(&new), expected.map(|(name, path)| (name.to_owned(), vec![path.to_owned()])));
+}
