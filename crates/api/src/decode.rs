@@ -13,7 +13,7 @@ pub(crate) mod conform;
 pub(crate) mod json;
 mod times;
 pub mod tree;
-mod yaml;
+pub(crate) mod yaml;
 
 use serde_json::Value;
 

@@ -4,6 +4,7 @@
 //! Objects are JSON values that conform to a schema (`schema`), not Rust structures: unknown fields can be reported,
 //! type errors have the messages of kube-apiserver, and patches, validation and printing work on what was sent.
 
+pub mod apply;
 pub mod catalog;
 pub mod cronjob;
 pub mod decode;

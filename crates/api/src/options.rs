@@ -68,7 +68,7 @@ pub enum FieldValidation {
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    /// The writer's name for managedFields. If it is empty, the user agent is used.
+    /// The writer's name for managedFields. Empty for writes of this process itself.
     pub field_manager: String,
     /// Server-side apply: take over fields of other managers.
     pub force: bool,
@@ -469,7 +469,7 @@ impl WriteOptions {
         let name = agent.split('/').next().unwrap_or_default();
         let mut printable: String = name.chars().filter(|letter| !letter.is_control()).collect();
         printable.truncate(printable.floor_char_boundary(LONGEST_FIELD_MANAGER));
-        printable
+        if printable.is_empty() { "unknown".to_owned() } else { printable }
     }
 }
 

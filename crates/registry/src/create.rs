@@ -3,12 +3,13 @@
 use serde_json::Value;
 use tally_api::decode::{Decoded, decode, decode_as, settle};
 use tally_api::kinds::{AdmissionError, Resource, Siblings};
-use tally_api::meta;
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
+use tally_api::{apply, meta};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::text::{self, metadata};
+use crate::update::writer;
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
 /// CONST-10, API-1: how many suffixes are tried for a generated name.
@@ -66,6 +67,22 @@ impl Registry {
     pub(crate) async fn create_object(
         &self,
         target: Target<'_>,
+        mut decoded: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        target.resource.rules.default(&mut decoded.object);
+        // The objects of this process itself, which are most Pods, get managers when they are applied for the first time.
+        if !options.field_manager.is_empty() {
+            let now = self.now().to_string();
+            apply::created(target.resource, &mut decoded.object, writer(&target, options, &now));
+        }
+        self.create_tracked(target, decoded, options).await
+    }
+
+    /// Creates an object that has its defaults and its managers.
+    pub(crate) async fn create_tracked(
+        &self,
+        target: Target<'_>,
         decoded: Decoded,
         options: &WriteOptions,
     ) -> Result<Written> {
@@ -76,7 +93,6 @@ impl Registry {
         let revision: u64 = text::text(&object, "/metadata/resourceVersion").parse().unwrap_or(0);
         let called = called(&object).to_owned();
         let mut namespace_seen = self.admit(target, &called)?;
-        resource.rules.default(&mut object);
         self.give_identity(&mut object);
         let forbidden = |why: AdmissionError| StatusError::forbidden(resource, &called, &why.0);
         let limits = self.limits(resource, namespace)?;

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tally_api::decode::{Decoded, decode, settle};
+use tally_api::apply::{self, Config, Writer};
+use tally_api::decode::{Decoded, conform, decode, settle};
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
@@ -14,10 +15,14 @@ use crate::create::{is_deleting, take_namespace};
 use crate::text::{self, metadata};
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
 
+/// The manager of a write by this process itself: a controller, or the node.
+const OWN_MANAGER: &str = "tally";
+
 /// The new state of an object that a client requests.
 enum RequestedState<'a> {
     Replace(Decoded),
     Patch(PatchKind, &'a [u8]),
+    Apply(Config),
 }
 
 impl Registry {
@@ -74,7 +79,55 @@ impl Registry {
         kind: PatchKind,
         options: &WriteOptions,
     ) -> Result<Written> {
+        if kind == PatchKind::Apply {
+            return self.apply(target, body, options).await;
+        }
         self.modify(target, RequestedState::Patch(kind, body), options).await
+    }
+
+    /// Server-side apply: an object that does not exist is created.
+    async fn apply(&self, target: Target<'_>, body: &[u8], options: &WriteOptions) -> Result<Written> {
+        let config = Config::read(target.resource, body, options.field_validation)?;
+        check_name(&target, &config.object)?;
+        let namespace = text::text(&config.object, "/metadata/namespace");
+        if !namespace.is_empty() && namespace != target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(StatusError::bad_request(why));
+        }
+        // The object may be created or deleted between the read and the write.
+        for _ in 0..MOST_ROUNDS {
+            let wanted = config.clone();
+            let (done, other_way) = if target.subresource.is_some() || self.store.get(&target.key()).is_some() {
+                let may_create = if target.subresource.is_some() { "" } else { "NotFound" };
+                (self.modify(target, RequestedState::Apply(wanted), options).await, may_create)
+            } else {
+                (self.create_applied(target, wanted, options).await, "AlreadyExists")
+            };
+            match done {
+                Err(failure) if failure.reason == other_way => {}
+                done => return done,
+            }
+        }
+        Err(StatusError::modified(target.resource, target.name))
+    }
+
+    async fn create_applied(&self, target: Target<'_>, config: Config, options: &WriteOptions) -> Result<Written> {
+        let Config { object, warnings } = config;
+        match text::text(&object, "/metadata/uid") {
+            "" => {}
+            uid => {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(StatusError::conflict(target.resource, target.name, &why));
+            }
+        }
+        let now = self.now().to_string();
+        let mut object = apply::applied(target.resource, None, &object, writer(&target, options, &now), options.force)?;
+        metadata(&mut object).remove("resourceVersion");
+        let mut decoded = conform(target.resource, object, options.field_validation)?;
+        decoded.warnings.extend(warnings);
+        target.resource.rules.default(&mut decoded.object);
+        self.create_tracked(target, decoded, options).await
     }
 
     async fn modify(
@@ -89,7 +142,8 @@ impl Registry {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
             let stored = self.decoded.take(&key, &entry);
-            let mut decision = decide(&target, &requested, &entry, stored, options)?;
+            let now = self.now().to_string();
+            let mut decision = decide(&target, &requested, &entry, stored, options, &now)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = options
                     .check(new, || Some(text::parse(&entry.value)))
@@ -147,6 +201,12 @@ impl Registry {
     }
 }
 
+/// Who makes this request.
+pub(crate) fn writer<'a>(target: &Target<'a>, options: &'a WriteOptions, now: &'a str) -> Writer<'a> {
+    let manager = if options.field_manager.is_empty() { OWN_MANAGER } else { &options.field_manager };
+    Writer { manager, subresource: target.subresource.map_or("", |subresource| subresource.name), now }
+}
+
 struct Decision {
     outcome: Outcome,
     warnings: Vec<String>,
@@ -168,6 +228,7 @@ fn decide(
     entry: &Entry,
     stored: Value,
     options: &WriteOptions,
+    now: &str,
 ) -> Result<Decision> {
     let resource = target.resource;
     let old = view::from_stored(resource, &stored);
@@ -178,6 +239,13 @@ fn decide(
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
             let decoded = patch::patched(resource, *kind, current, body, options.field_validation)?;
+            (decoded.object, decoded.warnings, decoded.unsettled)
+        }
+        RequestedState::Apply(config) => {
+            let writer = writer(target, options, now);
+            let object = apply::applied(resource, Some(&old), &config.object, writer, options.force)?;
+            let mut decoded = conform(resource, object, options.field_validation)?;
+            decoded.warnings.extend(config.warnings.iter().cloned());
             (decoded.object, decoded.warnings, decoded.unsettled)
         }
     };
@@ -198,6 +266,9 @@ fn decide(
     let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
     let finalizes = target.is_subresource("finalize");
     resource.rules.default(&mut new);
+    if !matches!(requested, RequestedState::Apply(_)) {
+        apply::updated(resource, &old, &mut new, writer(target, options, now));
+    }
     meta::prepare_update(&mut new, &old);
     let spec = finalizes.then(|| new.get("spec").cloned().unwrap_or_else(|| json!({})));
     resource.rules.prepare_update(&mut new, &old, part);
@@ -221,7 +292,11 @@ fn decide(
         settle(resource, &mut new);
     }
     let new = view::to_stored(resource, new);
-    let outcome = if new == stored && !text::is_incomplete(&entry.value) {
+    let is_same = match requested {
+        RequestedState::Apply(_) => !apply::differ(&new, &stored),
+        _ => new == stored,
+    };
+    let outcome = if is_same && !text::is_incomplete(&entry.value) {
         Outcome::Nothing
     } else if is_deleting(&new) && may_go(resource, &new) {
         Outcome::Remove { new, old: stored }

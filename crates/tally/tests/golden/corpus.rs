@@ -39,7 +39,7 @@ impl Case {
         let controllers: BTreeSet<_> = texts("needs").into_iter().filter_map(controller).collect();
         let missing: Vec<_> = controllers.iter().filter(|name| !there_are.contains(**name)).copied().collect();
         let not_yet = match missing[..] {
-            [] => not_yet(&name, &steps).map(str::to_owned),
+            [] => not_yet(&name).map(str::to_owned),
             _ => Some(format!("needs {}", missing.join(", "))),
         };
         Case { folder, rules: texts("rules").join(", "), name, steps, controllers, not_yet }
@@ -63,20 +63,8 @@ fn controller(need: &str) -> Option<&'static str> {
 }
 
 /// Why a case cannot be the same yet. Such cases are counted, but never as the same.
-fn not_yet(name: &str, steps: &[Value]) -> Option<&'static str> {
-    let applies = |step: &Value| {
-        let headers = step["request"]["headers"].as_object();
-        headers.into_iter().flatten().any(|(_, value)| value == "application/apply-patch+yaml")
-    };
-    if name.starts_with("discovery-openapi-") {
-        Some("OpenAPI")
-    } else if name.starts_with("managedfields-") || steps.iter().any(|step| step["managedFields"] == true) {
-        Some("managedFields")
-    } else if name.starts_with("ssa-") || steps.iter().any(applies) {
-        Some("server-side apply")
-    } else {
-        None
-    }
+fn not_yet(name: &str) -> Option<&'static str> {
+    name.starts_with("discovery-openapi-").then_some("OpenAPI")
 }
 
 fn root() -> PathBuf {
@@ -136,18 +124,8 @@ mod tests {
         check(needs, Some("needs gc, podgc"));
         check(r#"{"name":"x","needs":["job-controller","eviction"],"steps":[]}"#, None);
         check(r#"{"name":"x","needs":[],"steps":[]}"#, None);
-        check(r#"{"name":"ssa-x","steps":[]}"#, Some("server-side apply"));
         check(r#"{"name":"discovery-openapi-v3","steps":[]}"#, Some("OpenAPI"));
         check(r#"{"name":"discovery-version","steps":[]}"#, None);
-        check(r#"{"name":"x","steps":[{"managedFields":true}]}"#, Some("managedFields"));
-        check(
-            r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/apply-patch+yaml"}}}]}"#,
-            Some("server-side apply"),
-        );
-        check(
-            r#"{"name":"x","steps":[{"request":{"headers":{"Content-Type":"application/merge-patch+json"}}}]}"#,
-            None,
-        );
     }
 
     #[test]

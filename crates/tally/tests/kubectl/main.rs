@@ -13,6 +13,7 @@ mod changes;
 mod cluster;
 mod deletes;
 mod reads;
+mod server_side;
 #[path = "../support/mod.rs"]
 mod support;
 mod waits;

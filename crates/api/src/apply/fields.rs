@@ -1,0 +1,191 @@
+//! Sets of fields, in the form in which `metadata.managedFields` has them (FieldsV1).
+//!
+//! A set is a tree of JSON objects whose keys are parts of paths: `f:NAME` a field or a key of a map, `k:{...}` an element
+//! of a list by its key fields, `v:VALUE` an element of a set by its value. A part with an empty object below it is in the
+//! set. A part with others below it is in the set if `.` is among them.
+//!
+//! The operations work on this form, so nothing is converted when an object is read or written.
+
+use serde_json::{Map, Value};
+
+pub type FieldSet = Map<String, Value>;
+
+const ITSELF: &str = ".";
+
+/// Whether the part with these below it is in the set itself.
+fn is_member(below: &FieldSet) -> bool {
+    below.is_empty() || below.contains_key(ITSELF)
+}
+
+/// What stands below a part of a path. None: the part is not in the set, nor is anything below it.
+pub fn below<'a>(set: &'a FieldSet, part: &str) -> Option<&'a FieldSet> {
+    set.get(part).and_then(Value::as_object)
+}
+
+pub fn has(set: &FieldSet, part: &str) -> bool {
+    below(set, part).is_some_and(is_member)
+}
+
+/// Adds a part, with what is in the set below it.
+pub fn put(set: &mut FieldSet, part: impl Into<String>, member: bool, mut below: FieldSet) {
+    below.remove(ITSELF);
+    if member && !below.is_empty() {
+        below.insert(ITSELF.to_owned(), Value::Object(Map::new()));
+    }
+    if member || !below.is_empty() {
+        set.insert(part.into(), Value::Object(below));
+    }
+}
+
+/// The parts of a set, without the mark of the set itself.
+fn parts(set: &FieldSet) -> impl Iterator<Item = (&str, &FieldSet)> {
+    let parts = set.iter().filter(|(part, _)| *part != ITSELF);
+    parts.filter_map(|(part, below)| Some((part.as_str(), below.as_object()?)))
+}
+
+/// A set from outside, in its one form: without empty branches. None: it has something that is no set.
+pub fn read(fields: &Value, deepest: usize) -> Option<FieldSet> {
+    let mut set = FieldSet::new();
+    for (part, below) in fields.as_object()? {
+        if part == ITSELF {
+            continue;
+        }
+        let known = ["f:", "k:", "v:", "i:"].iter().any(|prefix| part.starts_with(prefix));
+        let object = below.as_object().filter(|_| known && deepest > 0)?;
+        put(&mut set, part.as_str(), is_member(object), read(below, deepest - 1)?);
+    }
+    Some(set)
+}
+
+pub fn union(one: &FieldSet, other: &FieldSet) -> FieldSet {
+    let mut all = one.clone();
+    add(&mut all, other);
+    all
+}
+
+pub fn add(set: &mut FieldSet, other: &FieldSet) {
+    for (part, theirs) in parts(other) {
+        match set.remove(part) {
+            Some(Value::Object(ours)) => {
+                let member = is_member(&ours) || is_member(theirs);
+                let mut all = ours;
+                all.remove(ITSELF);
+                add(&mut all, theirs);
+                put(set, part, member, all);
+            }
+            _ => put(set, part, is_member(theirs), theirs.clone()),
+        }
+    }
+}
+
+pub fn difference(one: &FieldSet, other: &FieldSet) -> FieldSet {
+    let mut left = FieldSet::new();
+    for (part, ours) in parts(one) {
+        match below(other, part) {
+            Some(theirs) => {
+                put(&mut left, part, is_member(ours) && !is_member(theirs), difference(ours, theirs));
+            }
+            None => put(&mut left, part, is_member(ours), ours.clone()),
+        }
+    }
+    left
+}
+
+pub fn intersection(one: &FieldSet, other: &FieldSet) -> FieldSet {
+    let mut shared = FieldSet::new();
+    for (part, ours) in parts(one) {
+        if let Some(theirs) = below(other, part) {
+            put(&mut shared, part, is_member(ours) && is_member(theirs), intersection(ours, theirs));
+        }
+    }
+    shared
+}
+
+/// Puts parts into the set that only have others below them, where `is_named` says so. It gets the path of the part.
+pub fn with_members<T: Copy>(set: &FieldSet, at: T, step: &impl Fn(T, &str) -> (bool, Option<T>)) -> FieldSet {
+    let mut more = FieldSet::new();
+    for (part, inner) in parts(set) {
+        let (named, next) = step(at, part);
+        let deeper = next.map_or_else(|| inner.clone(), |next| with_members(inner, next, step));
+        put(&mut more, part, named || is_member(inner), deeper);
+    }
+    more
+}
+
+/// The paths in the set as messages show them: `.spec.containers[name="c"].image`.
+pub fn paths(set: &FieldSet) -> Vec<String> {
+    fn walk(set: &FieldSet, before: &str, paths: &mut Vec<String>) {
+        for (part, inner) in parts(set) {
+            let path = format!("{before}{}", shown(part));
+            if is_member(inner) {
+                paths.push(path.clone());
+            }
+            walk(inner, &path, paths);
+        }
+    }
+    let mut found = Vec::new();
+    walk(set, "", &mut found);
+    found
+}
+
+fn shown(part: &str) -> String {
+    let (kind, rest) = part.split_once(':').unwrap_or(("f", part));
+    match (kind, serde_json::from_str::<Value>(rest)) {
+        ("k", Ok(Value::Object(keys))) => {
+            let keys: Vec<_> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("[{}]", keys.join(","))
+        }
+        ("v", _) => format!("[={rest}]"),
+        ("i", _) => format!("[{rest}]"),
+        _ => format!(".{rest}"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(value: Value) -> FieldSet {
+        read(&value, 10).unwrap()
+    }
+
+    #[test]
+    fn sets_are_combined_part_by_part() {
+        let one = set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {"f:y": {}}}));
+        let other = set(json!({"f:a": {"f:x": {}, "f:z": {}}, "f:b": {}, "f:c": {}}));
+        let all = json!({"f:a": {".": {}, "f:x": {}, "f:z": {}}, "f:b": {".": {}, "f:y": {}}, "f:c": {}});
+        assert_eq!(Value::Object(union(&one, &other)), all);
+        assert_eq!(Value::Object(difference(&one, &other)), json!({"f:a": {}, "f:b": {"f:y": {}}}));
+        assert_eq!(Value::Object(intersection(&one, &other)), json!({"f:a": {"f:x": {}}}));
+        assert!(difference(&one, &one).is_empty());
+        assert_eq!(intersection(&one, &one), one);
+    }
+
+    #[test]
+    fn sets_from_outside_are_read_in_one_form() {
+        assert_eq!(Value::Object(set(json!({"f:a": {".": {}}, ".": {}}))), json!({"f:a": {}}));
+        for bad in [json!({"a": {}}), json!({"f:a": 1}), json!([]), json!({"f:a": {"f:b": null}})] {
+            assert_eq!(read(&bad, 10), None, "{bad}");
+        }
+        assert_eq!(read(&json!({"f:a": {"f:b": {}}}), 1), None, "too deep");
+    }
+
+    #[test]
+    fn paths_as_messages_show_them() {
+        let set = set(json!({"f:spec": {
+            "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}},
+            "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {}},
+            "f:finalizers": {"v:\"x.io/a\"": {}},
+        }}));
+        let expected = [
+            ".spec.containers[name=\"c\"]",
+            ".spec.containers[name=\"c\"].image",
+            ".spec.finalizers[=\"x.io/a\"]",
+            ".spec.ports[containerPort=80,protocol=\"TCP\"]",
+        ];
+        assert_eq!(paths(&set), expected);
+    }
+}
