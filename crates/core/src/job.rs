@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::backoff::BackoffPolicy;
 use crate::ids::{JobUid, PodUid, Revision};
+use crate::lifetime::EarlyDeletion;
 use crate::pending::{self, PendingTimeouts};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
@@ -43,6 +44,8 @@ pub struct JobView {
     pub deleting: bool,
     /// Too many failed indexes end it only when its running Pods have ended (BLPI-11).
     pub halts_soon: bool,
+    /// Which of its Pods are deleted once they are counted (TTL-14).
+    pub early_deletion: EarlyDeletion,
     /// How long it waits before it replaces failed Pods.
     pub backoff: BackoffPolicy,
     /// Why that is the default although annotations say something else (BACKOFF-12).
@@ -308,6 +311,8 @@ struct WireAnnotations {
     backoff_max: Option<CompactString>,
     #[serde(rename = "tally.dev/backoff-jitter", default)]
     backoff_jitter: Option<CompactString>,
+    #[serde(rename = "tally.dev/delete-finished-pods", default)]
+    delete_finished_pods: Option<CompactString>,
     #[serde(rename = "tally.dev/pending-timeout", default)]
     pending_timeout: Option<CompactString>,
 }
@@ -364,6 +369,7 @@ impl WireJob<'_> {
     fn into_view(self) -> Result<JobView, ViewError> {
         let (backoff, invalid_backoff) = self.metadata.annotations.backoff();
         let halts_soon = self.metadata.annotations.halt.as_deref() == Some(HALT_SOON);
+        let early_deletion = self.metadata.annotations.delete_finished_pods.as_deref().and_then(EarlyDeletion::parse);
         let WireMeta {
             uid,
             namespace,
@@ -408,6 +414,7 @@ impl WireJob<'_> {
             created_at: creation_timestamp.unwrap_or_default(),
             deleting: deletion_timestamp.is_some(),
             halts_soon,
+            early_deletion: early_deletion.unwrap_or_default(),
             backoff,
             invalid_backoff,
             spec: Arc::new(JobSpec {

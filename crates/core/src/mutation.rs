@@ -209,6 +209,10 @@ pub enum Bug {
     NoPendingTimer,
     /// PENDING-2: a Pod that runs is taken for a pending one.
     PendingCountsRunning,
+    /// I26: a finished Pod is deleted before it is counted.
+    DiscardsUncounted,
+    /// I26: a failed Pod is deleted on which the back-off depends.
+    DiscardsBackoff,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -311,6 +315,8 @@ pub const BUGS: &[Bug] = &[
     Bug::PendingTimeoutEarly,
     Bug::NoPendingTimer,
     Bug::PendingCountsRunning,
+    Bug::DiscardsUncounted,
+    Bug::DiscardsBackoff,
 ];
 
 /// Which bugs the code contains.

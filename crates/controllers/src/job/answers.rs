@@ -58,6 +58,9 @@ impl<S: Mutation> JobController<S> {
                 }
                 self.conditional_answered(&job, &pod, revision, answer, now, out);
             }
+            Pending::Discard { job, pod, revision } => {
+                self.conditional_answered(&job, &pod, revision, answer, now, out);
+            }
             Pending::Create { job, name, reason } => {
                 self.creation_answered(&job, &name, reason, answer, now, out);
             }

@@ -135,6 +135,12 @@ enum Pending {
         name: CompactString,
         revision: Option<Revision>,
     },
+    /// The early deletion of a Pod that is counted.
+    Discard {
+        job: JobUid,
+        pod: PodUid,
+        revision: Option<Revision>,
+    },
     RemovalRelease {
         job: JobUid,
         pod: PodUid,

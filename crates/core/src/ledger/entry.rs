@@ -70,6 +70,7 @@ pub(crate) struct Entry {
     pub next_of_index: Option<Slot>,
     pub queued_due: bool,
     pub queued_release: bool,
+    pub queued_discard: bool,
 }
 
 /// The request for this Pod that is in flight or waits for its retry. Prevents the same request from being planned
@@ -81,6 +82,8 @@ pub(crate) enum Busy {
     Deleting,
     /// Removed on purpose: released, then deleted.
     Removing,
+    /// Counted, and deleted early (TTL-14).
+    Discarding,
     /// A request was refused; the next one is not sent before the retry time in `Ledger::refusals`.
     Refused,
 }
@@ -154,6 +157,7 @@ impl Entry {
             next_of_index: None,
             queued_due: false,
             queued_release: false,
+            queued_discard: false,
         };
         entry.update(pod, spec, mutation);
         entry

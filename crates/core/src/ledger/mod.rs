@@ -77,6 +77,9 @@ pub struct Ledger<S = NoMutation> {
     idle: RemovalClasses,
     due: Queue,
     releasable: Queue,
+    discardable: Queue,
+    /// How many of those stay for now.
+    kept_finished: usize,
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
     /// Pods that must not be pending for longer than until this time.
@@ -181,6 +184,8 @@ impl<S: Mutation> Ledger<S> {
             idle: RemovalClasses::default(),
             due: Queue::default(),
             releasable: Queue::default(),
+            discardable: Queue::default(),
+            kept_finished: 0,
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
             pending: BTreeSet::new(),
@@ -312,6 +317,7 @@ impl<S: Mutation> Ledger<S> {
         let rules_changed = mode != self.mode
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
             || old.backoff != self.job.backoff
+            || old.early_deletion != self.job.early_deletion
             || old.spec.pending_timeouts != self.job.spec.pending_timeouts;
         self.mode = mode;
         let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
@@ -500,9 +506,7 @@ impl<S: Mutation> Ledger<S> {
         let Some(entry) = self.pods.remove(slot) else {
             return;
         };
-        if entry.busy == Busy::Releasing {
-            self.flight.releases = self.flight.releases.saturating_sub(1);
-        }
+        self.request_ended(entry.busy);
         self.refusals.end(slot);
         if let Some(attempt) = entry.attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.remove(attempt);
@@ -607,13 +611,19 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn settle(&mut self, slot: Slot, busy: Busy) {
-        if self.entry(slot).busy == Busy::Releasing {
-            self.flight.releases = self.flight.releases.saturating_sub(1);
-        }
+        self.request_ended(self.entry(slot).busy);
         self.update_entry(slot, |entry| {
             entry.busy = busy;
             entry.removal &= busy != Busy::No;
         });
+    }
+
+    fn request_ended(&mut self, busy: Busy) {
+        match busy {
+            Busy::Releasing => self.flight.releases = self.flight.releases.saturating_sub(1),
+            Busy::Discarding => self.flight.discards = self.flight.discards.saturating_sub(1),
+            Busy::No | Busy::Deleting | Busy::Removing | Busy::Refused => {}
+        }
     }
 
     /// A Pod being removed has lost its finalizer; the deletion follows.

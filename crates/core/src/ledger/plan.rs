@@ -12,12 +12,16 @@ use crate::blueprint::NewPod;
 use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, condition};
+use crate::lifetime::EarlyDeletion;
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
 use crate::pending::{self, PENDING_TIMED_OUT};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
+
+/// TTL-16: with so many batches of finished Pods that must go, no further Pods are created.
+const DISCARD_BATCHES: usize = 2;
 
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -26,6 +30,8 @@ pub struct Plan {
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
     pub creations: Vec<NewPod>,
+    /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
+    pub discards: Vec<PodRef>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
     /// Why the Job gets no Pods now, although it lacks some. None also if it lacks none, or ends.
@@ -48,6 +54,7 @@ impl Plan {
             && self.deletions.is_empty()
             && self.removals.is_empty()
             && self.creations.is_empty()
+            && self.discards.is_empty()
     }
 
     /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
@@ -68,7 +75,12 @@ impl Plan {
             Hold::UnwantedCreations => self.must_list_pods = true,
             Hold::JobUnconfirmed => self.must_reread_job = true,
             // A change of the Job ends it, a response, or the retry that each such creation has scheduled.
-            Hold::Suspended | Hold::Halting | Hold::Removing | Hold::CreationsInFlight | Hold::CreationsUnknown => {}
+            Hold::Suspended
+            | Hold::Halting
+            | Hold::Removing
+            | Hold::Discarding
+            | Hold::CreationsInFlight
+            | Hold::CreationsUnknown => {}
         }
         self.held = Some(reason);
     }
@@ -85,6 +97,8 @@ pub enum Hold {
     Halting,
     /// Pods that are not wanted are being removed first (MANAGE-3).
     Removing,
+    /// Finished Pods are counted and deleted first (TTL-16).
+    Discarding,
     /// The API refused to create Pods; they are requested again at this time.
     Refused(Timestamp),
     /// Pods have failed; the next one is created at this time (MANAGE-5).
@@ -203,6 +217,7 @@ impl<S: Mutation> Ledger<S> {
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
+        self.plan_discards(&mut plan);
         plan
     }
 
@@ -479,6 +494,9 @@ impl<S: Mutation> Ledger<S> {
         {
             return Err(Hold::Backoff(until));
         }
+        if self.finished_pods_to_go() >= DISCARD_BATCHES * self.limits.batch {
+            return Err(Hold::Discarding);
+        }
         if self.creations.any_unknown() && self.unwanted_creation(missing, now) {
             return Err(Hold::UnwantedCreations);
         }
@@ -744,6 +762,30 @@ impl<S: Mutation> Ledger<S> {
         }
         for slot in unjudged {
             self.push_releasable(slot);
+        }
+    }
+
+    /// TTL-16: the finished Pods that will be deleted, and are still there.
+    fn finished_pods_to_go(&self) -> usize {
+        if self.job.early_deletion == EarlyDeletion::Nothing {
+            return 0;
+        }
+        let uncounted = self.committed.uncounted.len() + self.counts.of(Flag::Due) as usize;
+        let discardable = (self.counts.of(Flag::Discardable) as usize).saturating_sub(self.kept_finished);
+        uncounted + self.index.completed.len() as usize + discardable + self.flight.discards as usize
+    }
+
+    /// TTL-14 to TTL-17: deletes finished Pods that are counted, at most a batch at a time.
+    fn plan_discards(&mut self, plan: &mut Plan) {
+        if self.mode.deleting || self.job.early_deletion == EarlyDeletion::Nothing {
+            return;
+        }
+        let room = self.limits.batch.saturating_sub(self.flight.discards as usize);
+        for slot in self.take_discardable(room, plan) {
+            let revision = Some(self.entry(slot).revision);
+            plan.discards.push(PodRef { revision, ..self.pod_ref(slot) });
+            self.flight.discards += 1;
+            self.update_entry(slot, |entry| entry.busy = Busy::Discarding);
         }
     }
 

@@ -15,6 +15,7 @@ use tally_core::job::{
     CompletionMode, Condition, JobSpec, JobStatus, JobView, PodReplacementPolicy, Template, Uncounted, condition,
 };
 use tally_core::ledger::Limits;
+use tally_core::lifetime::EarlyDeletion;
 use tally_core::names::PodNames;
 use tally_core::pending::{PendingReason, parse};
 use tally_core::pod::{Exit, Phase, PodView, Restarts};
@@ -86,6 +87,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         created_at: ago(2_000),
         deleting: false,
         halts_soon: false,
+        early_deletion: EarlyDeletion::Nothing,
         backoff: BackoffPolicy::default(),
         invalid_backoff: None,
         spec: Arc::new(spec),
