@@ -79,6 +79,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::AfterIgnoresCycles => "after",
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
+        Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
         Bug::RemovesOneMore => "scale-down",
     }
 }
@@ -177,6 +178,8 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::PendingTimeoutEarly => "a pending Pod fails its Job a second early",
         Bug::NoPendingTimer => "no timer for a Pod that is pending for too long",
         Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
+        Bug::DiscardsUncounted => "I26 a finished Pod is deleted before it is counted",
+        Bug::DiscardsBackoff => "I26 a Pod is deleted on which the back-off depends",
         Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
         Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",
         Bug::AfterNeverFails => "O3 a Job waits for what can no longer happen",

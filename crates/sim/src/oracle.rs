@@ -531,8 +531,24 @@ impl Oracle {
                     ghost.forgiven = Some("stripped by a user");
                 }
             }
+            Some(before) if controlled && before.phase.is_terminal() && !before.deleting() => {
+                if gone || after.deleting() {
+                    self.check_counted(before, counters);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// I26: a controller deletes a finished Pod only once it is in the counters or its index is complete, unless it
+    /// need not be counted.
+    fn check_counted(&mut self, pod: &PodView, counters: &mut Counters) {
+        counters.hit(Sometimes::FinishedPodDeleted);
+        let Some(ghost) = self.pods.get(&pod.uid).filter(|ghost| ghost.ever_tracked) else { return };
+        let Some(known) = ghost.job.as_ref().and_then(|job| self.jobs.get(job)) else { return };
+        let counted = ghost.tallied == 1 || ghost.forgiven.is_some() || known.has_booked(ghost);
+        let holds = !pod.tracked && counted || known.gone || known.meddled;
+        require!(self, holds, "I26", "{} was deleted and is not counted", pod.name);
     }
 
     /// I14: work is done once. As long as no Pod of a Job has failed, been deleted or been changed by others, and the

@@ -67,6 +67,8 @@ fn plain(job: &mut JobSetup) {
         after: None,
         pending_timeout: None,
         after_later: None,
+        annotations: Vec::new(),
+        pod_annotations: Vec::new(),
     };
 }
 
@@ -199,6 +201,34 @@ fn faults(setup: &mut Setup) {
     weights.cron_monkey = 1;
     weights.node_monkey = 1;
     weights.compact = 1;
+}
+
+/// Jobs whose finished Pods go as soon as they are counted, of every kind.
+fn early_deletion(setup: &mut Setup) {
+    let at = setup.chaos_steps;
+    calm(setup);
+    (setup.weights.crash, setup.weights.pause, setup.weights.cut) = (2, 2, 1);
+    (setup.weights.drop_request, setup.weights.drop_reply) = (1, 2);
+    setup.weights.refuse = u32::from(at.is_multiple_of(5));
+    setup.weights.pod_monkey = u32::from(at.is_multiple_of(7)) * 2;
+    setup.weights.job_monkey = u32::from(at.is_multiple_of(4));
+    setup.weights.time = 8;
+    for (number, job) in setup.jobs.iter_mut().enumerate() {
+        let at = at + 5 * number;
+        plain(job);
+        job.annotations = vec![("tally.dev/delete-finished-pods", if at.is_multiple_of(3) { "succeeded" } else { "all" })];
+        job.completions = Some(6);
+        job.parallelism = 1 + (at / 2 % 3) as i32;
+        (job.fail_percent, job.backoff_limit) = ([30, 50, 0][at % 3], 12);
+        match at / 3 % 8 {
+            0 if job.indexed => (job.per_index, job.backoff_limit) = (Some(2), i32::MAX),
+            1 if job.indexed => job.success_rules = Some(SUCCESS_RULES),
+            2 => job.failure_rules = Some(RULES),
+            3 if !job.indexed => job.completions = None,
+            4 => job.failure_policy = FailurePolicyKind::Ignore,
+            _ => {}
+        }
+    }
 }
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -355,6 +385,11 @@ pub const SCENARIOS: &[Scenario] = &[
                 }
             }
         },
+    },
+    Scenario {
+        name: "early-deletion",
+        about: "TTL-14 to TTL-17: finished Pods are deleted once they are counted, with crashes and two leaders",
+        tune: early_deletion,
     },
     Scenario {
         name: "per-index",

@@ -153,6 +153,8 @@ impl<S: Mutation> JobController<S> {
         if plan.must_reread_job {
             self.unconfirmed.insert(slot);
             self.confirm_job(slot, out);
+        } else if plan.waits_for_job {
+            self.unconfirmed.insert(slot);
         } else {
             self.unconfirmed.remove(&slot);
         }

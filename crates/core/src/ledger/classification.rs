@@ -280,6 +280,7 @@ impl<S: Mutation> Ledger<S> {
             if !self.freshness.covers(entry.revision) && !self.mutation.injects(Bug::DiscardsUncounted) {
                 stay.push((slot, serial));
                 plan.must_reread_job |= plan.held == Some(Hold::Discarding);
+                plan.waits_for_job = true;
                 break;
             }
             let needed = !self.job.spec.limits_each_index()

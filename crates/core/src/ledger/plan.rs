@@ -43,6 +43,8 @@ pub struct Plan {
     /// The Job may have changed since its Pods did: read it again before Pods are released uncounted, removed or
     /// created.
     pub must_reread_job: bool,
+    /// Finished Pods are newer than our view of the Job: they are deleted once the stream of Jobs is as new.
+    pub waits_for_job: bool,
     /// Back-offs that have begun: for users.
     pub backoffs: Vec<BackoffNotice>,
 }
