@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Ledger;
-use super::plan::{Hold, Plan};
+use super::plan::Plan;
 use super::entry::{Busy, Classification, Entry, Slot, Standing};
 use crate::accounting::Outcome;
 use crate::backoff::Failure;
@@ -279,7 +279,6 @@ impl<S: Mutation> Ledger<S> {
             // An old view of the Job may not show that another leader has recorded the Pod. What follows is newer.
             if !self.freshness.covers(entry.revision) && !self.mutation.injects(Bug::DiscardsUncounted) {
                 stay.push((slot, serial));
-                plan.must_reread_job |= plan.held == Some(Hold::Discarding);
                 plan.waits_for_job = true;
                 break;
             }

@@ -75,12 +75,12 @@ impl Plan {
             Hold::PodsBehind(at) => self.waits_for_pods = Some(at),
             Hold::Refused(until) | Hold::Backoff(until) | Hold::IndexBackoff(until) => self.wake(until),
             Hold::UnwantedCreations => self.must_list_pods = true,
-            Hold::JobUnconfirmed => self.must_reread_job = true,
+            Hold::JobUnconfirmed | Hold::Discarding { must_reread_job: true } => self.must_reread_job = true,
             // A change of the Job ends it, a response, or the retry that each such creation has scheduled.
             Hold::Suspended
             | Hold::Halting
             | Hold::Removing
-            | Hold::Discarding
+            | Hold::Discarding { must_reread_job: false }
             | Hold::CreationsInFlight
             | Hold::CreationsUnknown => {}
         }
@@ -99,8 +99,9 @@ pub enum Hold {
     Halting,
     /// Pods that are not wanted are being removed first (MANAGE-3).
     Removing,
-    /// Finished Pods are counted and deleted first (TTL-16).
-    Discarding,
+    /// Finished Pods are counted and deleted first (TTL-16). Those that our view of the Job does not explain wait for a
+    /// newer one.
+    Discarding { must_reread_job: bool },
     /// The API refused to create Pods; they are requested again at this time.
     Refused(Timestamp),
     /// Pods have failed; the next one is created at this time (MANAGE-5).
@@ -204,6 +205,8 @@ impl<S: Mutation> Ledger<S> {
             return plan;
         }
         self.index.advance(now);
+        // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
+        self.plan_discards(&mut plan);
         let decision = self.decide(now, &mut plan);
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
@@ -219,7 +222,6 @@ impl<S: Mutation> Ledger<S> {
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
-        self.plan_discards(&mut plan);
         plan
     }
 
@@ -497,7 +499,7 @@ impl<S: Mutation> Ledger<S> {
             return Err(Hold::Backoff(until));
         }
         if self.finished_pods_to_go() >= DISCARD_BATCHES * self.limits.batch {
-            return Err(Hold::Discarding);
+            return Err(Hold::Discarding { must_reread_job: plan.waits_for_job });
         }
         if self.creations.any_unknown() && self.unwanted_creation(missing, now) {
             return Err(Hold::UnwantedCreations);
