@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::backoff::BackoffPolicy;
 use crate::ids::{JobUid, PodUid, Revision};
-use crate::lifetime::EarlyDeletion;
+use crate::lifetime::{self, EarlyDeletion, TtlByOutcome};
 use crate::pending::{self, PendingTimeouts};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
@@ -46,6 +46,8 @@ pub struct JobView {
     pub halts_soon: bool,
     /// Which of its Pods are deleted once they are counted (TTL-14).
     pub early_deletion: EarlyDeletion,
+    /// How long it stays after its success and after its failure, if that is annotated (TTL-21).
+    pub ttl_after: TtlByOutcome,
     /// How long it waits before it replaces failed Pods.
     pub backoff: BackoffPolicy,
     /// Why that is the default although annotations say something else (BACKOFF-12).
@@ -313,6 +315,10 @@ struct WireAnnotations {
     backoff_jitter: Option<CompactString>,
     #[serde(rename = "tally.dev/delete-finished-pods", default)]
     delete_finished_pods: Option<CompactString>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-complete", default)]
+    ttl_after_complete: Option<CompactString>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-failed", default)]
+    ttl_after_failed: Option<CompactString>,
     #[serde(rename = "tally.dev/pending-timeout", default)]
     pending_timeout: Option<CompactString>,
 }
@@ -370,6 +376,11 @@ impl WireJob<'_> {
         let (backoff, invalid_backoff) = self.metadata.annotations.backoff();
         let halts_soon = self.metadata.annotations.halt.as_deref() == Some(HALT_SOON);
         let early_deletion = self.metadata.annotations.delete_finished_pods.as_deref().and_then(EarlyDeletion::parse);
+        let ttl = |text: &Option<CompactString>| text.as_deref().and_then(lifetime::ttl_seconds);
+        let ttl_after = TtlByOutcome {
+            complete: ttl(&self.metadata.annotations.ttl_after_complete),
+            failed: ttl(&self.metadata.annotations.ttl_after_failed),
+        };
         let WireMeta {
             uid,
             namespace,
@@ -415,6 +426,7 @@ impl WireJob<'_> {
             deleting: deletion_timestamp.is_some(),
             halts_soon,
             early_deletion: early_deletion.unwrap_or_default(),
+            ttl_after,
             backoff,
             invalid_backoff,
             spec: Arc::new(JobSpec {

@@ -47,6 +47,13 @@ impl EarlyDeletion {
     }
 }
 
+/// The TTL of a Job for each outcome, as far as it is annotated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TtlByOutcome {
+    pub complete: Option<i32>,
+    pub failed: Option<i32>,
+}
+
 /// A TTL as an annotation has it: whole seconds, without sign and leading zeros.
 pub fn ttl_seconds(text: &str) -> Option<i32> {
     let plain = text == "0" || !text.starts_with(['0', '+']);

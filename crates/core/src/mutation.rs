@@ -213,6 +213,10 @@ pub enum Bug {
     DiscardsUncounted,
     /// I26: a failed Pod is deleted on which the back-off depends.
     DiscardsBackoff,
+    /// I26: a Pod expires although its Job has not counted it, or needs its failure.
+    TtlIgnoresOwner,
+    /// I11: the TTL for an outcome is ignored.
+    TtlIgnoresOutcome,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -317,6 +321,8 @@ pub const BUGS: &[Bug] = &[
     Bug::PendingCountsRunning,
     Bug::DiscardsUncounted,
     Bug::DiscardsBackoff,
+    Bug::TtlIgnoresOwner,
+    Bug::TtlIgnoresOutcome,
 ];
 
 /// Which bugs the code contains.

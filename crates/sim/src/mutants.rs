@@ -80,6 +80,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
         Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
+        Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
         Bug::RemovesOneMore => "scale-down",
     }
 }
@@ -180,6 +181,8 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
         Bug::DiscardsUncounted => "I26 a finished Pod is deleted before it is counted",
         Bug::DiscardsBackoff => "I26 a Pod is deleted on which the back-off depends",
+        Bug::TtlIgnoresOwner => "I26 a Pod expires that its Job still needs",
+        Bug::TtlIgnoresOutcome => "the TTL for an outcome is ignored",
         Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
         Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",
         Bug::AfterNeverFails => "O3 a Job waits for what can no longer happen",

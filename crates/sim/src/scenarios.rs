@@ -392,6 +392,28 @@ pub const SCENARIOS: &[Scenario] = &[
         tune: early_deletion,
     },
     Scenario {
+        name: "ttl-pods",
+        about: "TTL-18 to TTL-21: Pods and outcomes with a TTL of their own, with crashes and two leaders",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            early_deletion(setup);
+            setup.weights.time = 14;
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
+                let at = at + 5 * number;
+                job.pod_annotations = vec![("tally.dev/ttl-seconds-after-finished", ["0", "5", "60"][at % 3])];
+                if !at.is_multiple_of(4) {
+                    job.annotations.clear();
+                }
+                if at.is_multiple_of(2) {
+                    job.annotations.push(("tally.dev/ttl-seconds-after-complete", ["300", "0"][at / 2 % 2]));
+                    job.annotations.push(("tally.dev/ttl-seconds-after-failed", "600"));
+                    job.ttl = (at / 4).is_multiple_of(2).then_some(100);
+                }
+                job.backoff_limit = if job.per_index.is_none() { (at % 5) as i32 } else { i32::MAX };
+            }
+        },
+    },
+    Scenario {
         name: "per-index",
         about: "BLPI: failures limited for each index, kept Pods, failed indexes",
         tune: |setup| {

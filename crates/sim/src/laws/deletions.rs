@@ -1,6 +1,7 @@
 //! I26: a controller deletes a finished Pod only if that is asked for, and no later leader needs the Pod.
 
 use tally_core::ids::PodUid;
+use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
 use super::history::{PodLife, disrupted};
@@ -8,6 +9,7 @@ use super::read::{Job, Phase, Pod};
 use crate::oracle::Context;
 
 const EARLY: &str = "tally.dev/delete-finished-pods";
+const POD_TTL: &str = "tally.dev/ttl-seconds-after-finished";
 /// From so many failures on the delay does not grow: older ones are not needed.
 const SATURATED: usize = 28;
 
@@ -20,9 +22,15 @@ fn goes_early(job: &Job, pod: &Pod) -> bool {
     }
 }
 
+/// When a finished Pod expires by its own TTL (TTL-18).
+fn expired(pod: &Pod) -> Option<Timestamp> {
+    let ttl: i64 = pod.metadata.annotations.get(POD_TTL)?.parse().ok()?;
+    Some(pod.finished_at + Span::from_seconds(ttl))
+}
+
 impl Laws {
     /// That the Pod is counted is for the oracle to check, which follows every UID.
-    pub(super) fn check_deletion(&mut self, uid: &PodUid, context: Context) {
+    pub(super) fn check_deletion(&mut self, uid: &PodUid, context: Context, now: Timestamp) {
         let Some(life) = self.history.pods.get(uid) else { return };
         let [.., before, after] = life.versions.as_slice() else { return };
         let pod = &before.pod;
@@ -33,7 +41,10 @@ impl Laws {
         let owner = pod.job().and_then(|owner| self.history.jobs.get(owner));
         let asked = owner.is_some_and(|job| job.since(context.jobs_at).any(|job| goes_early(job, pod)));
         let job = owner.and_then(|owner| owner.now()).cloned();
-        let needed = job.is_some_and(|job| context.clocks_sane && self.backoff_needs(&job, uid, pod));
+        let needed = |job: &Job| context.clocks_sane && self.backoff_needs(job, uid, pod);
+        // TTL-19: of a Job that runs, only what it asks to go early. One that has finished has no back-off.
+        let needed = job.is_some_and(|job| job.terminal().is_none() && !job.deleting() && needed(&job));
+        let asked = asked || expired(pod).is_some_and(|at| now >= at);
         self.require(asked, "I26", || format!("{name} was deleted after its end, and that was not asked for"));
         self.require(!needed, "I26", || format!("{name} was deleted, and the back-off of its Job depends on it"));
     }

@@ -113,7 +113,7 @@ impl Laws {
                     self.check_creation(&uid, *actor, context);
                 } else if controlled {
                     self.check_release(&uid, *actor, context);
-                    self.check_deletion(&uid, context);
+                    self.check_deletion(&uid, context, now);
                 }
             }
         }

@@ -256,7 +256,7 @@ pub(crate) struct PodMetadata {
     #[serde(default)]
     labels: Labels,
     #[serde(default)]
-    annotations: BTreeMap<CompactString, CompactString>,
+    pub(crate) annotations: BTreeMap<CompactString, CompactString>,
     #[serde(default)]
     pub(crate) finalizers: Vec<CompactString>,
     #[serde(default)]

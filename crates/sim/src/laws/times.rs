@@ -63,8 +63,12 @@ pub(crate) fn pending_limit(job: &Job) -> Option<Span> {
 
 /// TTL-3 to TTL-5: when a finished Job is to be deleted.
 pub(crate) fn expiry(job: &Job) -> Option<Timestamp> {
-    let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.deleting())?;
-    Some(job.terminal()?.last_transition_time? + Span::from_seconds(ttl))
+    let terminal = job.terminal().filter(|_| !job.deleting())?;
+    let name = if terminal.kind == "Complete" { "complete" } else { "failed" };
+    let annotated = job.metadata.annotations.get(format!("tally.dev/ttl-seconds-after-{name}").as_str());
+    let annotated = annotated.and_then(|text| text.parse::<i64>().ok());
+    let ttl = annotated.or(job.spec.ttl_seconds_after_finished)?;
+    Some(terminal.last_transition_time? + Span::from_seconds(ttl))
 }
 
 #[cfg(test)]
