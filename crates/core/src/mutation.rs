@@ -217,6 +217,10 @@ pub enum Bug {
     TtlIgnoresOwner,
     /// I11: the TTL for an outcome is ignored.
     TtlIgnoresOutcome,
+    /// I27: a Pod that terminates is given up before its time.
+    GivesUpEarly,
+    /// I25: a Pod that was given up is replaced before that is stored.
+    ReplacesUnfenced,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -323,6 +327,8 @@ pub const BUGS: &[Bug] = &[
     Bug::DiscardsBackoff,
     Bug::TtlIgnoresOwner,
     Bug::TtlIgnoresOutcome,
+    Bug::GivesUpEarly,
+    Bug::ReplacesUnfenced,
 ];
 
 /// Which bugs the code contains.

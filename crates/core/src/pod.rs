@@ -51,6 +51,8 @@ pub struct PodView {
     pub tracked: bool,
     pub phase: Phase,
     pub scheduled: bool,
+    /// Empty without a node.
+    pub node_name: CompactString,
     /// Condition Ready=True.
     pub ready: bool,
     /// When Ready last changed, whatever its value is now.
@@ -329,6 +331,7 @@ impl WirePod<'_> {
                 Some(_) => Phase::Unknown,
             },
             scheduled: self.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()),
+            node_name: self.spec.node_name.clone().unwrap_or_default(),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             ready_changed_at: ready.and_then(|ready| ready.last_transition_time),
             finished_at,

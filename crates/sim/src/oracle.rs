@@ -545,7 +545,9 @@ impl Oracle {
     fn check_counted(&mut self, pod: &PodView, counters: &mut Counters) {
         counters.hit(Sometimes::FinishedPodDeleted);
         let Some(ghost) = self.pods.get(&pod.uid).filter(|ghost| ghost.ever_tracked) else { return };
-        let Some(known) = ghost.job.as_ref().and_then(|job| self.jobs.get(job)) else { return };
+        // A Pod that a third party has taken from its Job has no owner that needs it.
+        let owner = ghost.job.as_ref().filter(|job| pod.job() == Some(job));
+        let Some(known) = owner.and_then(|job| self.jobs.get(job)) else { return };
         let counted = ghost.tallied == 1 || ghost.forgiven.is_some() || known.has_booked(ghost);
         let holds = !pod.tracked && counted || known.gone || known.meddled;
         require!(self, holds, "I26", "{} was deleted and is not counted", pod.name);
@@ -581,7 +583,11 @@ impl Oracle {
         // served before, and its place was taken.
         let made = |pod: &PodView| {
             let ghost = self.pods.get(&pod.uid);
-            ghost.is_none_or(|ghost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late)
+            // REPL-8: counted as failed while it terminates, and replaced.
+            let counted = ghost.is_some_and(|ghost| ghost.recorded_by.is_some()) || !pod.tracked;
+            let fenced = job.gives_up_after().is_some() && pod.deleting() && counted;
+            let own = |ghost: &PodGhost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late;
+            !fenced && ghost.is_none_or(own)
         };
         let live = api.live_pods(&job, made);
         let allowed = self.jobs.get(&job.uid).map_or(0, |ghost| ghost.max_parallelism.max(0) as usize);

@@ -414,6 +414,31 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "dead-node-wait",
+        about: "REPL-7 REPL-8: Pods that terminate for too long are fenced and replaced, and come back; two leaders",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            calm(setup);
+            (setup.weights.crash, setup.weights.pause, setup.weights.cut) = (2, 2, 1);
+            (setup.weights.drop_reply, setup.weights.conflict) = (2, u32::from(at.is_multiple_of(3)));
+            (setup.weights.pod_monkey, setup.weights.time) = (6, 12);
+            setup.weights.node = 8;
+            setup.weights.job_monkey = u32::from(at.is_multiple_of(5)) * 2;
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
+                let at = at + 3 * number;
+                plain(job);
+                let wait = ["1s", "5s", "30s"][at % 3];
+                job.annotations = vec![("tally.dev/replace-terminating-after", wait)];
+                if at.is_multiple_of(4) {
+                    job.annotations.push(("tally.dev/delete-finished-pods", "all"));
+                }
+                (job.replace_when_failed, job.completions, job.backoff_limit) = (true, Some(5), 12);
+                job.parallelism = 1 + (at % 3) as i32;
+                job.failure_policy = if at % 5 == 1 { FailurePolicyKind::Ignore } else { FailurePolicyKind::None };
+            }
+        },
+    },
+    Scenario {
         name: "per-index",
         about: "BLPI: failures limited for each index, kept Pods, failed indexes",
         tune: |setup| {

@@ -126,6 +126,10 @@ impl<S: Mutation> JobController<S> {
                 }
             }
         }
+        for pod in plan.looks {
+            let action = Action::GetPod { namespace: namespace.clone(), name: pod.name };
+            self.send(out, Pending::LookAtPod { job: job.clone(), pod: pod.uid }, action);
+        }
         for pod in plan.discards {
             self.discard(&job, &namespace, pod, out);
         }

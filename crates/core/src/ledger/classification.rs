@@ -156,6 +156,13 @@ impl<S: Mutation> Ledger<S> {
                 } else {
                     self.misfits.remove(&slot)
                 };
+            } else if flag == Flag::Terminating as usize {
+                if set {
+                    self.terminating.insert(slot);
+                } else {
+                    self.terminating.remove(&slot);
+                    self.looks.remove(&slot);
+                }
             } else if flag == Flag::FailsJob as usize {
                 if set {
                     self.fail_job.insert((tie, slot))
@@ -389,7 +396,8 @@ impl<S: Mutation> Ledger<S> {
         let mut classification = Classification::default();
         classification.set(Flag::Active, active);
         classification.set(Flag::Ready, active && entry.ready);
-        classification.set(Flag::Terminating, terminating);
+        let unfenced = self.mutation.injects(Bug::ReplacesUnfenced) && entry.given_up;
+        classification.set(Flag::Terminating, terminating && !unfenced);
         classification.set(Flag::ReadyTerminating, terminating && entry.ready);
         classification.set(Flag::Tracked, entry.tracked);
         classification.set(Flag::Removing, active && entry.removal);

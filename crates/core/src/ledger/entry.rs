@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub index_counted: bool,
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
+    /// REPL-7: it terminates on a dead node, and has for too long.
+    pub given_up: bool,
     pub busy: Busy,
     /// Chosen for removal. Stays chosen while the response is outstanding or was an error, so that no other Pod is
     /// removed in its place.
@@ -147,6 +149,7 @@ impl Entry {
             recorded: None,
             index_counted: false,
             kept: false,
+            given_up: false,
             busy: Busy::No,
             removal: false,
             unlisted: false,
@@ -200,13 +203,19 @@ impl Entry {
     }
 
     pub fn is_terminating(&self) -> bool {
-        !self.phase.is_terminal() && self.deleting && !self.unlisted
+        !self.phase.is_terminal() && self.deleting && !self.unlisted && !self.is_fenced()
     }
 
-    /// COUNT-1.
+    /// REPL-8: given up, and counted as failed by a stored status: whatever the Pod does from now on is not counted, and
+    /// it may be replaced.
+    pub fn is_fenced(&self) -> bool {
+        self.given_up && (self.recorded.is_some() || !self.tracked)
+    }
+
+    /// COUNT-1, REPL-7.
     pub fn is_failed(&self, mode: JobMode) -> bool {
-        self.phase == Phase::Failed
-            || (!mode.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
+        let ends = !mode.waits_for_terminal_phase || self.given_up;
+        self.phase == Phase::Failed || (ends && self.deleting && self.phase != Phase::Succeeded)
     }
 
     pub fn action(&self) -> Option<FailureAction> {

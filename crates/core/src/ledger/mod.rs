@@ -21,7 +21,7 @@ mod refusals;
 mod removal_classes;
 mod status;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -82,6 +82,9 @@ pub struct Ledger<S = NoMutation> {
     kept_finished: usize,
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
+    terminating: BTreeSet<Slot>,
+    /// When a Pod that terminates is looked at, to find out whether its node is dead (REPL-7).
+    looks: BTreeMap<Slot, Timestamp>,
     /// Pods that must not be pending for longer than until this time.
     pending: BTreeSet<(Timestamp, Slot)>,
     used_attempts: IndexSet,
@@ -188,6 +191,8 @@ impl<S: Mutation> Ledger<S> {
             kept_finished: 0,
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
+            terminating: BTreeSet::new(),
+            looks: BTreeMap::new(),
             pending: BTreeSet::new(),
             used_attempts: IndexSet::new(),
             index: index_states::IndexStates::default(),
@@ -318,6 +323,7 @@ impl<S: Mutation> Ledger<S> {
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
             || old.backoff != self.job.backoff
             || old.early_deletion != self.job.early_deletion
+            || old.replace_terminating_after != self.job.replace_terminating_after
             || old.spec.pending_timeouts != self.job.spec.pending_timeouts;
         self.mode = mode;
         let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
@@ -590,6 +596,22 @@ impl<S: Mutation> Ledger<S> {
     /// The revision at which the ledger knows a Pod.
     pub fn knows_at(&self, uid: &PodUid) -> Option<Revision> {
         self.find(uid).map(|slot| self.entry(slot).revision)
+    }
+
+    // ---- Pods of dead nodes ----
+
+    /// REPL-7: the Pod terminates, and its node has been dead for long enough.
+    pub fn pod_given_up(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid).filter(|slot| self.entry(*slot).deleting) {
+            self.update_entry(slot, |entry| entry.given_up = true);
+        }
+    }
+
+    /// Its node may yet end the Pod: look again at this time.
+    pub fn look_again_at(&mut self, uid: &PodUid, at: Timestamp) {
+        if let Some(slot) = self.find(uid).filter(|slot| self.terminating.contains(slot)) {
+            self.looks.insert(slot, at);
+        }
     }
 
     // ---- responses about Pods ----

@@ -32,6 +32,8 @@ pub struct Plan {
     pub creations: Vec<NewPod>,
     /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
     pub discards: Vec<PodRef>,
+    /// Pods that have terminated for as long as the Job waits for a dead node (REPL-7): is theirs dead?
+    pub looks: Vec<PodRef>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
     /// Why the Job gets no Pods now, although it lacks some. None also if it lacks none, or ends.
@@ -207,6 +209,7 @@ impl<S: Mutation> Ledger<S> {
         self.index.advance(now);
         // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
         self.plan_discards(&mut plan);
+        self.plan_looks(now, &mut plan);
         let decision = self.decide(now, &mut plan);
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
@@ -790,6 +793,28 @@ impl<S: Mutation> Ledger<S> {
             plan.discards.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.discards += 1;
             self.update_entry(slot, |entry| entry.busy = Busy::Discarding);
+        }
+    }
+
+    /// REPL-7. Not part of what makes a plan non-empty: nothing is written.
+    fn plan_looks(&mut self, now: Timestamp, plan: &mut Plan) {
+        let Some(wait) = self.job.gives_up_after() else { return };
+        let all: Vec<Slot> = self.terminating.iter().copied().collect();
+        for slot in all {
+            let entry = self.entry(slot);
+            if entry.given_up {
+                continue;
+            }
+            let first = entry.finished_at.min(now) + wait;
+            let due_at = *self.looks.entry(slot).or_insert(first);
+            if due_at > now {
+                plan.wake(due_at);
+                continue;
+            }
+            // The response says when to look again; without one, this does.
+            self.looks.insert(slot, now + wait);
+            plan.wake(now + wait);
+            plan.looks.push(self.pod_ref(slot));
         }
     }
 

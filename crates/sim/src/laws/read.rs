@@ -380,6 +380,12 @@ impl Pod {
         self.metadata.finalizers.retain(|finalizer| finalizer != TRACKING);
     }
 
+    /// When its deletion was requested.
+    pub(crate) fn deletion_asked_at(&self) -> Option<Timestamp> {
+        let grace = Span::from_seconds(self.metadata.deletion_grace_period_seconds);
+        self.metadata.deletion_timestamp.map(|at| at - grace)
+    }
+
     pub(crate) fn deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
