@@ -64,15 +64,18 @@ struct Waiting {
 enum Step {
     Look,
     /// Reads the Job of an expired Pod.
-    LookAtJob { pod: Arc<PodView> },
-    Delete { expired_at: Timestamp },
+    LookAtJob {
+        pod: Arc<PodView>,
+    },
+    Delete {
+        expired_at: Timestamp,
+    },
 }
 
 /// TTL-4, TTL-21: when a Job finished, and the TTL that it has itself; None if it has not finished, or is being deleted.
 fn finished(job: &JobView) -> Option<(Timestamp, Option<i32>)> {
     let terminal = job.status.terminal_condition().filter(|_| !job.deleting)?;
-    let by_outcome =
-        if terminal.kind == condition::COMPLETE { job.ttl_after.complete } else { job.ttl_after.failed };
+    let by_outcome = if terminal.kind == condition::COMPLETE { job.ttl_after.complete } else { job.ttl_after.failed };
     Some((terminal.last_transition_time?, by_outcome.or(job.spec.ttl_seconds_after_finished)))
 }
 
@@ -223,9 +226,11 @@ impl<S: Mutation> TtlController<S> {
     fn look_at_pods_of(&mut self, job: &JobUid) {
         for pod in self.needed.remove(job).unwrap_or_default() {
             let key = Key::Pod(pod);
-            let at = self.waiting.get(&key).filter(|waiting| waiting.asked == 0).and_then(|waiting| {
-                self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace)
-            });
+            let at = self
+                .waiting
+                .get(&key)
+                .filter(|waiting| waiting.asked == 0)
+                .and_then(|waiting| self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace));
             if at.is_some() {
                 self.arm(&key, at);
             }

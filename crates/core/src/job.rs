@@ -48,7 +48,7 @@ pub struct JobView {
     pub early_deletion: EarlyDeletion,
     /// How long it stays after its success and after its failure, if that is annotated (TTL-21).
     pub ttl_after: TtlByOutcome,
-    /// How long it waits for a Pod that terminates on a dead node (REPL-7).
+    /// How long it waits for a Pod that terminates on a dead node (REPL-8).
     pub replace_terminating_after: Option<Span>,
     /// How long it waits before it replaces failed Pods.
     pub backoff: BackoffPolicy,
@@ -249,7 +249,7 @@ impl JobView {
         }
     }
 
-    /// REPL-7: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed. A Job that
+    /// REPL-8: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed. A Job that
     /// limits each index needs the end of the Pod: the replacement carries its failures.
     pub fn gives_up_after(&self) -> Option<Span> {
         let waits = self.spec.waits_for_terminal_phase() && !self.spec.limits_each_index();

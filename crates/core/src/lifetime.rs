@@ -13,7 +13,7 @@ pub const TTL_AFTER_COMPLETE: &str = "tally.dev/ttl-seconds-after-complete";
 pub const TTL_AFTER_FAILED: &str = "tally.dev/ttl-seconds-after-failed";
 /// On a Namespace: how long its Jobs stay that say nothing themselves (TTL-22).
 pub const DEFAULT_TTL: &str = "tally.dev/default-ttl-seconds-after-finished";
-/// On a Job that replaces Pods only once they have ended: how long it waits for Pods of a dead node (REPL-7).
+/// On a Job that replaces Pods only once they have ended: how long it waits for Pods of a dead node (REPL-8).
 pub const REPLACE_TERMINATING_AFTER: &str = "tally.dev/replace-terminating-after";
 
 /// A wait of more than a week is a mistake in the unit.
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// REPL-7.
+    /// REPL-8.
     #[test]
     fn a_wait_for_a_dead_node_has_bounds() {
         for (text, millis) in [

@@ -216,7 +216,8 @@ fn early_deletion(setup: &mut Setup) {
     for (number, job) in setup.jobs.iter_mut().enumerate() {
         let at = at + 5 * number;
         plain(job);
-        job.annotations = vec![("tally.dev/delete-finished-pods", if at.is_multiple_of(3) { "succeeded" } else { "all" })];
+        job.annotations =
+            vec![("tally.dev/delete-finished-pods", if at.is_multiple_of(3) { "succeeded" } else { "all" })];
         job.completions = Some(6);
         job.parallelism = 1 + (at / 2 % 3) as i32;
         (job.fail_percent, job.backoff_limit) = ([30, 50, 0][at % 3], 12);

@@ -301,8 +301,12 @@ impl JobSetup {
         let order = [("tally.dev/after", self.after), ("tally.dev/pending-timeout", self.pending_timeout)];
         let order = order.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let further = self.annotations.iter().copied();
-        let annotations: serde_json::Map<String, Value> =
-            annotated.chain(halt).chain(order).chain(further).map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let annotations: serde_json::Map<String, Value> = annotated
+            .chain(halt)
+            .chain(order)
+            .chain(further)
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
         let pod_annotations: serde_json::Map<String, Value> =
             self.pod_annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
         let pod_annotations = if pod_annotations.is_empty() { Value::Null } else { pod_annotations.into() };

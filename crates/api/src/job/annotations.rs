@@ -33,7 +33,7 @@ pub(super) fn prepare_create(job: &mut Map<String, Value>) {
     }
 }
 
-/// ORDER-1, PENDING-1, BACKOFF-12, BLPI-11, TTL-14, TTL-21 and REPL-7, for the metadata of a Job or of a CronJob's template. Annotations can be
+/// ORDER-1, PENDING-1, BACKOFF-12, BLPI-11, TTL-14, TTL-21 and REPL-8, for the metadata of a Job or of a CronJob's template. Annotations can be
 /// changed through `/status`, too; those that have not changed are accepted, so that a Job that has invalid ones can
 /// still be written.
 pub(crate) fn validate(meta: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {

@@ -89,7 +89,8 @@ impl Rules for NamespaceRules {
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
         if part == Part::Main {
             // Labels that were stored before they were checked do not prevent other changes.
-            let errors = |namespace| pod_security::label_errors(namespace).into_iter().chain(default_ttl_error(namespace));
+            let errors =
+                |namespace| pod_security::label_errors(namespace).into_iter().chain(default_ttl_error(namespace));
             let known: Vec<FieldError> = errors(old).collect();
             return errors(new).filter(|error| !known.contains(error)).collect();
         }

@@ -1,4 +1,4 @@
-//! REPL-7: Pods that terminate on a node that is dead. The Pod and its Node are read only once the Pod has terminated for
+//! REPL-8: Pods that terminate on a node that is dead. The Pod and its Node are read only once the Pod has terminated for
 //! as long as its Job waits; no Job that does not ask for it costs a request.
 
 use tally_core::ids::{JobUid, PodUid};

@@ -142,7 +142,7 @@ enum Pending {
         pod: PodUid,
         revision: Option<Revision>,
     },
-    /// Reads a Pod that has terminated for long, then its node (REPL-7).
+    /// Reads a Pod that has terminated for long, then its node (REPL-8).
     LookAtPod {
         job: JobUid,
         pod: PodUid,

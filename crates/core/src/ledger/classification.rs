@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::Ledger;
-use super::plan::Plan;
 use super::entry::{Busy, Classification, Entry, Slot, Standing};
+use super::plan::Plan;
 use crate::accounting::Outcome;
 use crate::backoff::Failure;
 use crate::ids::CompletionIndex;

@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub index_counted: bool,
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
-    /// REPL-7: it terminates on a dead node, and has for too long.
+    /// REPL-8: it terminates on a dead node, and has for too long.
     pub given_up: bool,
     pub busy: Busy,
     /// Chosen for removal. Stays chosen while the response is outstanding or was an error, so that no other Pod is
@@ -206,13 +206,13 @@ impl Entry {
         !self.phase.is_terminal() && self.deleting && !self.unlisted && !self.is_fenced()
     }
 
-    /// REPL-8: given up, and counted as failed by a stored status: whatever the Pod does from now on is not counted, and
+    /// REPL-9: given up, and counted as failed by a stored status: whatever the Pod does from now on is not counted, and
     /// it may be replaced.
     pub fn is_fenced(&self) -> bool {
         self.given_up && (self.recorded.is_some() || !self.tracked)
     }
 
-    /// COUNT-1, REPL-7.
+    /// COUNT-1, REPL-8.
     pub fn is_failed(&self, mode: JobMode) -> bool {
         let ends = !mode.waits_for_terminal_phase || self.given_up;
         self.phase == Phase::Failed || (ends && self.deleting && self.phase != Phase::Succeeded)

@@ -83,7 +83,7 @@ pub struct Ledger<S = NoMutation> {
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
     terminating: BTreeSet<Slot>,
-    /// When a Pod that terminates is looked at, to find out whether its node is dead (REPL-7).
+    /// When a Pod that terminates is looked at, to find out whether its node is dead (REPL-8).
     looks: BTreeMap<Slot, Timestamp>,
     /// Pods that must not be pending for longer than until this time.
     pending: BTreeSet<(Timestamp, Slot)>,
@@ -600,7 +600,7 @@ impl<S: Mutation> Ledger<S> {
 
     // ---- Pods of dead nodes ----
 
-    /// REPL-7: the Pod terminates, and its node has been dead for long enough.
+    /// REPL-8: the Pod terminates, and its node has been dead for long enough.
     pub fn pod_given_up(&mut self, uid: &PodUid) {
         if let Some(slot) = self.find(uid).filter(|slot| self.entry(*slot).deleting) {
             self.update_entry(slot, |entry| entry.given_up = true);

@@ -32,7 +32,7 @@ pub struct Plan {
     pub creations: Vec<NewPod>,
     /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
     pub discards: Vec<PodRef>,
-    /// Pods that have terminated for as long as the Job waits for a dead node (REPL-7): is theirs dead?
+    /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
     pub looks: Vec<PodRef>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
@@ -796,7 +796,7 @@ impl<S: Mutation> Ledger<S> {
         }
     }
 
-    /// REPL-7. Not part of what makes a plan non-empty: nothing is written.
+    /// REPL-8. Not part of what makes a plan non-empty: nothing is written.
     fn plan_looks(&mut self, now: Timestamp, plan: &mut Plan) {
         let Some(wait) = self.job.gives_up_after() else { return };
         let all: Vec<Slot> = self.terminating.iter().copied().collect();

@@ -59,7 +59,8 @@ impl Laws {
         let succeeded = |life: &PodLife| {
             life.ever().any(|other| other.phase == Phase::Succeeded && other.finished_at >= pod.finished_at)
         };
-        let failed = |life: &PodLife| life.ever().any(|other| other.failed(job) && other.finished_at >= pod.finished_at);
+        let failed =
+            |life: &PodLife| life.ever().any(|other| other.failed(job) && other.finished_at >= pod.finished_at);
         !others().any(|(_, life)| succeeded(life)) && others().filter(|(_, life)| failed(life)).count() < SATURATED
     }
 }
