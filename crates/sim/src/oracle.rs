@@ -583,7 +583,7 @@ impl Oracle {
         // served before, and its place was taken.
         let made = |pod: &PodView| {
             let ghost = self.pods.get(&pod.uid);
-            // REPL-8: counted as failed while it terminates, and replaced.
+            // REPL-9: counted as failed while it terminates, and replaced.
             let counted = ghost.is_some_and(|ghost| ghost.recorded_by.is_some()) || !pod.tracked;
             let fenced = job.gives_up_after().is_some() && pod.deleting() && counted;
             let own = |ghost: &PodGhost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late;

@@ -416,7 +416,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "dead-node-wait",
-        about: "REPL-7 REPL-8: Pods that terminate for too long are fenced and replaced, and come back; two leaders",
+        about: "REPL-8 REPL-9: Pods that terminate for too long are fenced and replaced, and come back; two leaders",
         tune: |setup| {
             let at = setup.chaos_steps;
             calm(setup);

@@ -60,7 +60,7 @@ impl Laws {
         });
     }
 
-    /// REPL-8: it terminates, and is counted as failed or released: it may be replaced.
+    /// REPL-9: it terminates, and is counted as failed or released: it may be replaced.
     pub(super) fn is_fenced(&self, job: &Job, pod: &Pod) -> bool {
         let recorded = self.history.pods.get(&pod.metadata.uid).and_then(|life| life.recorded);
         let fenced = recorded == Some(false) || !pod.tracked();

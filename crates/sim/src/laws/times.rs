@@ -62,7 +62,7 @@ pub(crate) fn pending_limit(job: &Job) -> Option<Span> {
 }
 
 /// TTL-3 to TTL-5: when a finished Job is to be deleted.
-/// REPL-7: how long a Job waits for a Pod that terminates on a dead node.
+/// REPL-8: how long a Job waits for a Pod that terminates on a dead node.
 pub(crate) fn gives_up_after(job: &Job) -> Option<Span> {
     let text = job.metadata.annotations.get("tally.dev/replace-terminating-after")?;
     let seconds: i64 = text.strip_suffix('s')?.parse().ok()?;
