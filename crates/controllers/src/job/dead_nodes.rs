@@ -15,8 +15,7 @@ const LOOK_AGAIN: Span = Span::from_seconds(60);
 impl<S: Mutation> JobController<S> {
     /// How long this Job waits, if it still does.
     fn gives_up_after(&mut self, job: &JobUid) -> Option<Span> {
-        let wait = self.ledger_mut(job)?.1.job().gives_up_after()?;
-        Some(if self.mutation.injects(Bug::GivesUpEarly) { Span::ZERO } else { wait })
+        self.ledger_mut(job)?.1.job().gives_up_after()
     }
 
     /// The Pod as it is now, `judged_at` by the earlier of the two clocks.
@@ -34,7 +33,8 @@ impl<S: Mutation> JobController<S> {
             && pod.uid == *uid
             && let Some(asked_at) = pod.deletion_asked_at
         {
-            let left = asked_at + wait - judged_at;
+            let early = if self.mutation.injects(Bug::GivesUpEarly) { wait } else { Span::ZERO };
+            let left = asked_at + wait - early - judged_at;
             if left <= Span::ZERO && !pod.node_name.is_empty() {
                 let action = Action::GetNode { name: pod.node_name.clone() };
                 self.send(out, Pending::LookAtNode { job: job.clone(), pod: uid.clone() }, action);

@@ -805,7 +805,8 @@ impl<S: Mutation> Ledger<S> {
             if entry.given_up {
                 continue;
             }
-            let first = entry.finished_at.min(now) + wait;
+            let early = if self.mutation.injects(Bug::GivesUpEarly) { wait } else { Span::ZERO };
+            let first = entry.finished_at.min(now) + wait - early;
             let due_at = *self.looks.entry(slot).or_insert(first);
             if due_at > now {
                 plan.wake(due_at);
