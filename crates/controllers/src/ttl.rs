@@ -585,4 +585,31 @@ mod tests {
             assert!(agrees(&ttl));
         }
     }
+
+    /// TTL-18, TTL-20: a Pod that expires is deleted as it was read, and is not among the Jobs that are measured.
+    #[test]
+    fn only_jobs_are_measured() {
+        let pod = json!({
+            "metadata": {
+                "namespace": "ns", "name": "p", "uid": "p", "resourceVersion": "7",
+                "annotations": {"tally.dev/ttl-seconds-after-finished": "0"},
+            },
+            "status": {"phase": "Succeeded"},
+        });
+        for (kind, object, measured) in [(Kind::POD, pod, 0), (Kind::JOB, expired(0), 1)] {
+            let mut ttl = TtlController::default();
+            let mut out = Outbox::default();
+            ttl.handle(Input::Apply(kind, object.to_string().into()), NOW, &mut out);
+            for reply in [done(object.clone()), Reply::DoneWithStatus] {
+                let request = out.requests.pop().unwrap();
+                let body: Value = serde_json::from_slice(&request.call.body).unwrap_or_default();
+                let guarded = body["preconditions"]["resourceVersion"] == object["metadata"]["resourceVersion"];
+                assert!(request.call.body.is_empty() || guarded, "{body}");
+                ttl.handle(Input::Response { request: request.id, reply, served_at: None }, NOW, &mut out);
+            }
+            assert!(ttl.waiting.is_empty() && out.requests.is_empty());
+            let found = out.metrics.iter().filter(|metric| matches!(metric, Metric::TtlDeletion { .. })).count();
+            assert_eq!(found, measured, "{kind:?}");
+        }
+    }
 }
