@@ -1,16 +1,19 @@
-//! The TTL controller: deletes finished Jobs once their `ttlSecondsAfterFinished` has passed.
+//! The TTL controller: deletes finished Jobs once their TTL has passed, and finished Pods that have one of their own.
 //!
-//! The view only determines when to check. Before a delete, the Job is read again and judged by two clocks, ours and
+//! The view only determines when to check. Before a delete, the object is read again and judged by two clocks, ours and
 //! the server's; the delete is conditional on the UID and the revision that were judged, so a TTL that was extended
-//! meanwhile takes precedence.
+//! meanwhile takes precedence. A Pod of a Job is deleted only after a look at that Job: not before it is counted, and
+//! not while the Job needs its failure (TTL-19).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use tally_core::ids::JobUid;
-use tally_core::job::JobView;
+use tally_core::ids::{JobUid, PodUid};
+use tally_core::job::{JobView, condition};
+use tally_core::lifetime::{self, DEFAULT_TTL, POD_TTL};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
 use crate::wire::{self, Action, Answer, Object};
@@ -20,19 +23,37 @@ use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request
 /// A failed read or delete is retried after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
 
+/// What expires.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Job(JobUid),
+    Pod(PodUid),
+}
+
 pub struct TtlController<S = NoMutation> {
     mutation: S,
-    jobs: HashMap<JobUid, Waiting, foldhash::fast::FixedState>,
-    timers: BTreeSet<(Timestamp, JobUid)>,
-    requests: HashMap<RequestId, (JobUid, Step, Action), foldhash::fast::FixedState>,
+    /// For Jobs that say nothing themselves, in namespaces that say nothing (TTL-22).
+    default_ttl: Option<i32>,
+    /// The defaults of namespaces, and whether all namespaces are known.
+    namespaces: BTreeMap<CompactString, i32>,
+    namespaces_known: bool,
+    /// Finished Jobs, and finished Pods that have a TTL.
+    waiting: HashMap<Key, Waiting, foldhash::fast::FixedState>,
+    /// Failed Pods that their Job needs until it has finished.
+    needed: BTreeMap<JobUid, BTreeSet<PodUid>>,
+    timers: BTreeSet<(Timestamp, Key)>,
+    requests: HashMap<RequestId, (Key, Step, Action), foldhash::fast::FixedState>,
     next_request: u64,
-    epoch: u32,
+    /// The numbers of the current lists of Jobs and of Pods.
+    epochs: [u32; 2],
 }
 
 struct Waiting {
     namespace: CompactString,
     name: CompactString,
-    expires_at: Timestamp,
+    finished_at: Timestamp,
+    /// What the object itself says.
+    ttl: Option<i32>,
     timer: Option<Timestamp>,
     /// Requests about it that are in flight.
     asked: u32,
@@ -40,25 +61,45 @@ struct Waiting {
     epoch: u32,
 }
 
-#[derive(Clone, Copy)]
 enum Step {
     Look,
-    Delete { expired_at: Timestamp },
+    /// Reads the Job of an expired Pod.
+    LookAtJob {
+        pod: Arc<PodView>,
+    },
+    Delete {
+        expired_at: Timestamp,
+    },
 }
 
-/// TTL-3 to TTL-5: when a Job expires; None if it never does.
+/// TTL-4, TTL-21: when a Job finished, and the TTL that it has itself; None if it has not finished, or is being deleted.
+fn finished(job: &JobView) -> Option<(Timestamp, Option<i32>)> {
+    let terminal = job.status.terminal_condition().filter(|_| !job.deleting)?;
+    let by_outcome = if terminal.kind == condition::COMPLETE { job.ttl_after.complete } else { job.ttl_after.failed };
+    Some((terminal.last_transition_time?, by_outcome.or(job.spec.ttl_seconds_after_finished)))
+}
+
+/// TTL-3 to TTL-5: when a Job expires by its own TTL; None if it never does.
 pub fn expires_at(job: &JobView) -> Option<Timestamp> {
-    if job.deleting {
-        return None;
-    }
-    let ttl = job.spec.ttl_seconds_after_finished?;
-    let finished_at = job.status.terminal_condition()?.last_transition_time?;
-    Some(finished_at + Span::from_seconds(i64::from(ttl)))
+    let (finished_at, ttl) = finished(job)?;
+    Some(finished_at + Span::from_seconds(i64::from(ttl?)))
+}
+
+/// Whether the object may have the annotation: most Pods have none, and need not be decoded.
+fn mentions(bytes: &[u8], annotation: &str) -> bool {
+    bytes.windows(annotation.len()).any(|part| part == annotation.as_bytes())
 }
 
 impl Default for TtlController {
     fn default() -> Self {
-        Self::with_mutation(NoMutation)
+        Self::new(None)
+    }
+}
+
+impl TtlController {
+    /// `default_ttl`: for Jobs that have no TTL, in namespaces that have no default.
+    pub fn new(default_ttl: Option<i32>) -> Self {
+        Self { default_ttl, ..Self::with_mutation(NoMutation) }
     }
 }
 
@@ -66,103 +107,236 @@ impl<S: Mutation> TtlController<S> {
     pub fn with_mutation(mutation: S) -> Self {
         Self {
             mutation,
-            jobs: HashMap::default(),
+            default_ttl: None,
+            namespaces: BTreeMap::new(),
+            namespaces_known: false,
+            waiting: HashMap::default(),
+            needed: BTreeMap::new(),
             timers: BTreeSet::new(),
             requests: HashMap::default(),
             next_request: 0,
-            epoch: 0,
+            epochs: [0; 2],
         }
+    }
+
+    /// TTL-22: what holds for Jobs of this namespace that have no TTL. Nothing does before all namespaces are known: the
+    /// namespace may want its Jobs to stay longer than the flag says.
+    fn default_of(&self, namespace: &str) -> Option<i32> {
+        self.namespaces.get(namespace).copied().or(self.default_ttl).filter(|_| self.namespaces_known)
     }
 
     /// When a Job expires; with put-back bugs, at another time.
-    fn expires_at(&self, job: &JobView) -> Option<Timestamp> {
-        let expires_at = expires_at(job)?;
-        if self.mutation.injects(Bug::TtlFromCreation) {
-            return job.status.terminal_condition()?.last_transition_time.map(|at| expires_at - (at - job.created_at));
+    fn job_expires_at(&self, job: &JobView) -> Option<Timestamp> {
+        let (finished_at, mut ttl) = finished(job)?;
+        if self.mutation.injects(Bug::TtlIgnoresOutcome) {
+            ttl = job.spec.ttl_seconds_after_finished;
         }
-        let early = i64::from(self.mutation.injects(Bug::TtlEarly));
-        Some(expires_at + Span::from_seconds(120 * i64::from(self.mutation.injects(Bug::TtlLate)) - early))
+        let expires_at = self.expires_at(finished_at, ttl, &job.namespace)?;
+        if self.mutation.injects(Bug::TtlFromCreation) {
+            return Some(expires_at - (finished_at - job.created_at));
+        }
+        Some(expires_at)
     }
 
-    fn observe(&mut self, job: &Arc<JobView>) {
-        let Some(expires_at) = self.expires_at(job) else {
-            self.forget(&job.uid);
+    fn expires_at(&self, finished_at: Timestamp, ttl: Option<i32>, namespace: &str) -> Option<Timestamp> {
+        let ttl = ttl.or_else(|| self.default_of(namespace))?;
+        let early = i64::from(self.mutation.injects(Bug::TtlEarly));
+        let late = 120 * i64::from(self.mutation.injects(Bug::TtlLate));
+        Some(finished_at + Span::from_seconds(i64::from(ttl) + late - early))
+    }
+
+    /// When a Pod expires that has a TTL, has ended and has no tracking finalizer.
+    fn pod_expires_at(&self, pod: &PodView) -> Option<Timestamp> {
+        let held = pod.tracked && !self.mutation.injects(Bug::TtlIgnoresOwner);
+        let ttl = pod.ttl_after_finished.filter(|_| pod.phase.is_terminal() && !pod.deleting() && !held)?;
+        self.expires_at(pod.finished_at, Some(ttl), &pod.namespace)
+    }
+
+    fn observe_job(&mut self, job: &JobView) {
+        if job.status.is_finished() || job.deleting {
+            self.look_at_pods_of(&job.uid);
+        }
+        let key = Key::Job(job.uid.clone());
+        let Some((finished_at, ttl)) = finished(job) else {
+            self.forget(&key);
             return;
         };
-        let epoch = self.epoch;
-        let waiting = self.jobs.entry(job.uid.clone()).or_insert_with(|| Waiting {
-            namespace: job.namespace.clone(),
-            name: job.name.clone(),
-            expires_at,
+        let expires_at = self.job_expires_at(job);
+        self.observe(key, [&job.namespace, &job.name], finished_at, ttl, expires_at);
+    }
+
+    fn observe_pod(&mut self, pod: &PodView) {
+        let key = Key::Pod(pod.uid.clone());
+        let Some(expires_at) = self.pod_expires_at(pod) else {
+            self.forget(&key);
+            return;
+        };
+        let ttl = pod.ttl_after_finished;
+        self.observe(key, [&pod.namespace, &pod.name], pod.finished_at, ttl, Some(expires_at));
+    }
+
+    fn observe(
+        &mut self,
+        key: Key,
+        [namespace, name]: [&CompactString; 2],
+        finished_at: Timestamp,
+        ttl: Option<i32>,
+        expires_at: Option<Timestamp>,
+    ) {
+        let epoch = self.epoch(&key);
+        let waiting = self.waiting.entry(key.clone()).or_insert_with(|| Waiting {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            finished_at,
+            ttl,
             timer: None,
             asked: 0,
             failures: 0,
             epoch,
         });
         waiting.epoch = epoch;
-        waiting.expires_at = expires_at;
+        (waiting.finished_at, waiting.ttl) = (finished_at, ttl);
         if waiting.asked == 0 {
-            self.arm(&job.uid, expires_at);
+            self.arm(&key, expires_at);
         }
     }
 
-    fn arm(&mut self, uid: &JobUid, at: Timestamp) {
-        let Some(waiting) = self.jobs.get_mut(uid) else {
+    fn epoch(&self, key: &Key) -> u32 {
+        self.epochs[usize::from(matches!(key, Key::Pod(_)))]
+    }
+
+    /// Sets the time of the next look, or that there is none.
+    fn arm(&mut self, key: &Key, at: Option<Timestamp>) {
+        let Some(waiting) = self.waiting.get_mut(key) else {
             return;
         };
-        if let Some(old) = waiting.timer.replace(at) {
-            self.timers.remove(&(old, uid.clone()));
+        if let Some(old) = std::mem::replace(&mut waiting.timer, at) {
+            self.timers.remove(&(old, key.clone()));
         }
-        self.timers.insert((at, uid.clone()));
+        self.timers.extend(at.map(|at| (at, key.clone())));
     }
 
-    fn forget(&mut self, uid: &JobUid) {
-        if let Some(at) = self.jobs.remove(uid).and_then(|waiting| waiting.timer) {
-            self.timers.remove(&(at, uid.clone()));
+    fn forget(&mut self, key: &Key) {
+        if let Some(at) = self.waiting.remove(key).and_then(|waiting| waiting.timer) {
+            self.timers.remove(&(at, key.clone()));
         }
     }
 
-    fn send(&mut self, uid: JobUid, step: Step, action: Action, out: &mut Outbox) {
+    /// The Pods that this Job needed are looked at again: it has finished, or is gone.
+    fn look_at_pods_of(&mut self, job: &JobUid) {
+        for pod in self.needed.remove(job).unwrap_or_default() {
+            let key = Key::Pod(pod);
+            let at = self
+                .waiting
+                .get(&key)
+                .filter(|waiting| waiting.asked == 0)
+                .and_then(|waiting| self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace));
+            if at.is_some() {
+                self.arm(&key, at);
+            }
+        }
+    }
+
+    /// A default has changed: the Jobs that have no TTL of their own are due at another time.
+    fn defaults_changed(&mut self, namespace: Option<&str>) {
+        let affected = |waiting: &Waiting| {
+            waiting.ttl.is_none() && waiting.asked == 0 && namespace.is_none_or(|name| name == waiting.namespace)
+        };
+        #[allow(clippy::disallowed_methods, reason = "every one of them is armed, in any order")]
+        let keys: Vec<Key> =
+            self.waiting.iter().filter(|(_, waiting)| affected(waiting)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let at = self
+                .waiting
+                .get(&key)
+                .and_then(|waiting| self.expires_at(waiting.finished_at, None, &waiting.namespace));
+            self.arm(&key, at);
+        }
+    }
+
+    fn observe_namespace(&mut self, bytes: &[u8]) {
+        let Some((name, ttl)) = namespace_default(bytes) else { return };
+        let before = match ttl {
+            Some(ttl) => self.namespaces.insert(name.clone(), ttl),
+            None => self.namespaces.remove(&name),
+        };
+        if before != ttl && self.namespaces_known {
+            self.defaults_changed(Some(&name));
+        }
+    }
+
+    fn send(&mut self, key: Key, step: Step, action: Action, out: &mut Outbox) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        if let Some(waiting) = self.jobs.get_mut(&uid) {
+        if let Some(waiting) = self.waiting.get_mut(&key) {
             waiting.asked += 1;
         }
         out.requests.push(Request { id, call: wire::call(&action) });
-        self.requests.insert(id, (uid, step, action));
+        self.requests.insert(id, (key, step, action));
     }
 
-    fn look(&mut self, uid: JobUid, out: &mut Outbox) {
-        let Some(waiting) = self.jobs.get_mut(&uid) else {
+    fn look(&mut self, key: Key, out: &mut Outbox) {
+        let Some(waiting) = self.waiting.get_mut(&key) else {
             return;
         };
         waiting.timer = None;
-        let action = Action::GetJob { namespace: waiting.namespace.clone(), name: waiting.name.clone() };
-        self.send(uid, Step::Look, action, out);
+        let (namespace, name) = (waiting.namespace.clone(), waiting.name.clone());
+        let action = match key {
+            Key::Job(_) => Action::GetJob { namespace, name },
+            Key::Pod(_) => Action::GetPod { namespace, name },
+        };
+        self.send(key, Step::Look, action, out);
     }
 
     fn tick(&mut self, now: Timestamp, out: &mut Outbox) {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
         {
-            if let Some((_, uid)) = self.timers.pop_first() {
-                self.look(uid, out);
+            if let Some((_, key)) = self.timers.pop_first() {
+                self.look(key, out);
             }
         }
     }
 
-    fn retry(&mut self, uid: &JobUid, now: Timestamp) {
-        let Some(waiting) = self.jobs.get_mut(uid) else {
+    fn retry(&mut self, key: &Key, now: Timestamp) {
+        let Some(waiting) = self.waiting.get_mut(key) else {
             return;
         };
         let wait = Span::from_seconds(1 << waiting.failures.min(RETRY_DOUBLINGS));
         waiting.failures += 1;
-        self.arm(uid, now + wait);
+        self.arm(key, Some(now + wait));
+    }
+
+    /// Whether the object that was read has expired by both clocks; if it will expire later, it is looked at then.
+    fn has_expired(
+        &mut self,
+        key: &Key,
+        expires_at: Option<Timestamp>,
+        served_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let Some(expires_at) = expires_at else {
+            match key {
+                // Without a TTL it stays known: the default of its namespace may change.
+                Key::Job(_) => self.arm(key, None),
+                Key::Pod(_) => self.forget(key),
+            }
+            return None;
+        };
+        // A local clock that runs ahead deletes nothing early (H6).
+        let served_at = served_at.filter(|_| !self.mutation.injects(Bug::TtlTrustsLocalClock));
+        let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
+        if judged_at < expires_at {
+            let wait = expires_at - judged_at;
+            self.arm(key, Some(now + wait));
+            return None;
+        }
+        Some(expires_at)
     }
 
     fn answered(
         &mut self,
-        uid: &JobUid,
+        key: &Key,
         step: Step,
         answer: Answer,
         served_at: Option<Timestamp>,
@@ -170,37 +344,129 @@ impl<S: Mutation> TtlController<S> {
         out: &mut Outbox,
     ) {
         match (step, answer) {
-            (Step::Look, Answer::Done(Object::Job(job))) if job.uid == *uid => {
-                let Some(expires_at) = self.expires_at(&job) else {
-                    self.forget(uid);
-                    return;
-                };
-                // A local clock that runs ahead deletes nothing early (H6).
-                let served_at = served_at.filter(|_| !self.mutation.injects(Bug::TtlTrustsLocalClock));
-                let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
-                if judged_at < expires_at {
-                    let wait = expires_at - judged_at;
-                    self.arm(uid, now + wait);
+            (Step::Look, Answer::Done(Object::Job(job))) if *key == Key::Job(job.uid.clone()) => {
+                if finished(&job).is_none() {
+                    self.forget(key);
                     return;
                 }
+                let expires_at = self.job_expires_at(&job);
+                let Some(expired_at) = self.has_expired(key, expires_at, served_at, now) else { return };
                 let action = Action::DeleteJob {
                     namespace: job.namespace.clone(),
                     name: job.name.clone(),
-                    uid: uid.clone(),
+                    uid: job.uid.clone(),
                     revision: job.revision,
                 };
-                self.send(uid.clone(), Step::Delete { expired_at: expires_at }, action, out);
+                self.send(key.clone(), Step::Delete { expired_at }, action, out);
             }
-            (Step::Look, Answer::Done(_) | Answer::Gone) => self.forget(uid),
+            (Step::Look, Answer::Done(Object::Pod(pod))) if *key == Key::Pod(pod.uid.clone()) => {
+                let expires_at = self.pod_expires_at(&pod);
+                let Some(expired_at) = self.has_expired(key, expires_at, served_at, now) else { return };
+                let owner = pod.controller.clone().filter(|owner| owner.is_job);
+                let owner = owner.filter(|_| !self.mutation.injects(Bug::TtlIgnoresOwner));
+                match owner {
+                    Some(owner) => {
+                        let action = Action::GetJob { namespace: pod.namespace.clone(), name: owner.name };
+                        self.send(key.clone(), Step::LookAtJob { pod }, action, out);
+                    }
+                    None => self.delete_pod(&pod, expired_at, out),
+                }
+            }
+            (Step::LookAtJob { pod }, Answer::Done(Object::Job(job))) if pod.job() == Some(&job.uid) => {
+                let finished_since = self.waiting.contains_key(&Key::Job(job.uid.clone()));
+                match need(&job, &pod) {
+                    None => {}
+                    Some(Need::Failure) if !finished_since => {
+                        self.needed.entry(job.uid.clone()).or_default().insert(pod.uid.clone());
+                        return;
+                    }
+                    Some(_) => return self.retry(key, now),
+                }
+                let Some(expired_at) = self.pod_expires_at(&pod) else { return };
+                self.delete_pod(&pod, expired_at, out);
+            }
+            // Its Job is gone: the garbage collector deletes it, unless it was orphaned.
+            (Step::LookAtJob { pod }, Answer::Done(_) | Answer::Gone) => {
+                let Some(expired_at) = self.pod_expires_at(&pod) else { return };
+                self.delete_pod(&pod, expired_at, out);
+            }
+            (Step::Look, Answer::Done(_) | Answer::Gone) => self.forget(key),
             (Step::Delete { expired_at }, Answer::Done(_) | Answer::Gone) => {
-                out.metrics.push(Metric::TtlDeletion { after_millis: (now - expired_at).millis() });
-                self.forget(uid);
+                if matches!(key, Key::Job(_)) {
+                    out.metrics.push(Metric::TtlDeletion { after_millis: (now - expired_at).millis() });
+                }
+                self.forget(key);
             }
             // Changed between the read and the delete: read again.
-            (Step::Delete { .. }, Answer::Conflict) => self.look(uid.clone(), out),
-            _ => self.retry(uid, now),
+            (Step::Delete { .. }, Answer::Conflict) => self.look(key.clone(), out),
+            _ => self.retry(key, now),
         }
     }
+
+    fn delete_pod(&mut self, pod: &PodView, expired_at: Timestamp, out: &mut Outbox) {
+        let action = Action::DeletePod {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: Some(pod.uid.clone()),
+            revision: Some(pod.revision),
+        };
+        self.send(Key::Pod(pod.uid.clone()), Step::Delete { expired_at }, action, out);
+    }
+
+    /// The list of this kind is complete: what it did not contain is gone.
+    fn list_ends(&mut self, pods: bool) {
+        let epoch = self.epochs[usize::from(pods)];
+        #[allow(clippy::disallowed_methods, reason = "sorted below")]
+        let mut gone: Vec<Key> = self
+            .waiting
+            .iter()
+            .filter(|(key, waiting)| matches!(key, Key::Pod(_)) == pods && waiting.epoch != epoch)
+            .map(|(key, _)| key.clone())
+            .collect();
+        gone.sort_unstable();
+        for key in gone {
+            self.forget(&key);
+        }
+    }
+
+    /// The object exists, whatever its content: what is known about it is kept.
+    fn touch(&mut self, key: impl FnOnce(&str) -> Key, bytes: &[u8]) {
+        let Some(key) = Meta::of(bytes).map(|meta| key(&meta.uid)) else { return };
+        let epoch = self.epoch(&key);
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            waiting.epoch = epoch;
+        }
+    }
+
+    fn job_gone(&mut self, uid: JobUid) {
+        self.look_at_pods_of(&uid);
+        self.forget(&Key::Job(uid));
+    }
+}
+
+/// TTL-19: whether a Job still needs a Pod that has ended and lost its finalizer: it has not counted the Pod, or it runs
+/// and derives its back-off from the failure.
+fn need(job: &JobView, pod: &PodView) -> Option<Need> {
+    let lists = job.status.uncounted();
+    let listed = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
+    let fails = pod.phase == Phase::Failed && !job.status.is_finished() && !job.deleting;
+    listed.then_some(Need::Count).or(fails.then_some(Need::Failure))
+}
+
+/// What a Job needs a Pod for.
+enum Need {
+    /// It is about to be counted.
+    Count,
+    /// The Job runs.
+    Failure,
+}
+
+/// The name of a Namespace, and the default that it annotates.
+fn namespace_default(bytes: &[u8]) -> Option<(CompactString, Option<i32>)> {
+    let object: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let metadata = object.get("metadata")?;
+    let ttl = metadata.pointer("/annotations").and_then(|all| all.get(DEFAULT_TTL)).and_then(|text| text.as_str());
+    Some((metadata.get("name")?.as_str()?.into(), ttl.and_then(lifetime::ttl_seconds)))
 }
 
 impl<S: Mutation> Controller for TtlController<S> {
@@ -209,45 +475,60 @@ impl<S: Mutation> Controller for TtlController<S> {
     }
 
     fn streams(&self) -> Vec<Stream> {
-        vec![Stream::of(Kind::JOB)]
+        vec![Stream::of(Kind::JOB), Stream::of(Kind::POD), Stream::metadata(Kind::NAMESPACE)]
     }
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Init(Kind::JOB) => self.epoch = self.epoch.wrapping_add(1),
-            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
-                Ok(job) => self.observe(&Arc::new(job)),
-                // The Job exists, whatever its content: what is known about it is kept.
-                Err(_) => {
-                    let known = Meta::of(&bytes).and_then(|meta| self.jobs.get_mut(&JobUid::new(&meta.uid)));
-                    known.into_iter().for_each(|waiting| waiting.epoch = self.epoch);
-                }
-            },
-            Input::Delete(Kind::JOB, bytes) => {
-                Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&JobUid::new(&meta.uid)));
+            Input::Init(Kind::JOB) => self.epochs[0] = self.epochs[0].wrapping_add(1),
+            Input::Init(Kind::POD) => self.epochs[1] = self.epochs[1].wrapping_add(1),
+            Input::Init(Kind::NAMESPACE) => {
+                self.namespaces.clear();
+                self.namespaces_known = false;
             }
-            Input::InitDone(Kind::JOB, _) => {
-                let epoch = self.epoch;
-                #[allow(clippy::disallowed_methods, reason = "sorted below")]
-                let mut gone: Vec<JobUid> = self
-                    .jobs
-                    .iter()
-                    .filter(|(_, waiting)| waiting.epoch != epoch)
-                    .map(|(uid, _)| uid.clone())
-                    .collect();
-                gone.sort_unstable();
-                for uid in gone {
-                    self.forget(&uid);
+            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+                Ok(job) => self.observe_job(&job),
+                Err(_) => self.touch(|uid| Key::Job(JobUid::new(uid)), &bytes),
+            },
+            Input::Apply(Kind::POD, bytes) => {
+                let known = |uid: &str| Key::Pod(PodUid::new(uid));
+                if !mentions(&bytes, POD_TTL) {
+                    // It may have had a TTL before.
+                    if !self.waiting.is_empty() {
+                        Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&known(&meta.uid)));
+                    }
+                } else if let Ok(pod) = PodView::from_json(&bytes) {
+                    self.observe_pod(&pod);
+                } else {
+                    self.touch(known, &bytes);
                 }
+            }
+            Input::Apply(Kind::NAMESPACE, bytes) => self.observe_namespace(&bytes),
+            Input::Delete(Kind::JOB, bytes) => {
+                Meta::of(&bytes).into_iter().for_each(|meta| self.job_gone(JobUid::new(&meta.uid)));
+            }
+            Input::Delete(Kind::POD, bytes) if !self.waiting.is_empty() => {
+                Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&Key::Pod(PodUid::new(&meta.uid))));
+            }
+            Input::Delete(Kind::NAMESPACE, bytes) => {
+                if let Some((name, _)) = namespace_default(&bytes) {
+                    self.namespaces.remove(&name);
+                }
+            }
+            Input::InitDone(Kind::JOB, _) => self.list_ends(false),
+            Input::InitDone(Kind::POD, _) => self.list_ends(true),
+            Input::InitDone(Kind::NAMESPACE, _) => {
+                self.namespaces_known = true;
+                self.defaults_changed(None);
             }
             Input::Response { request, reply, served_at } => {
-                if let Some((uid, step, action)) = self.requests.remove(&request) {
-                    // A Job that was forgotten and observed again counts no requests.
-                    if let Some(waiting) = self.jobs.get_mut(&uid) {
+                if let Some((key, step, action)) = self.requests.remove(&request) {
+                    // An object that was forgotten and observed again counts no requests.
+                    if let Some(waiting) = self.waiting.get_mut(&key) {
                         waiting.asked = waiting.asked.saturating_sub(1);
                     }
                     let answer = wire::answer(self.mutation, &action, &reply);
-                    self.answered(&uid, step, answer, served_at, now, out);
+                    self.answered(&key, step, answer, served_at, now, out);
                 }
             }
             Input::Tick | Input::Bookmark(..) => {}
@@ -284,8 +565,8 @@ mod tests {
         let mut ttl = TtlController::default();
         let mut out = Outbox::default();
         let agrees = |ttl: &TtlController| {
-            let asked = |job: &JobUid| ttl.requests.values().filter(|(uid, ..)| uid == job).count();
-            ttl.jobs.iter().all(|(uid, waiting)| waiting.asked as usize == asked(uid))
+            let asked = |key: &Key| ttl.requests.values().filter(|(of, ..)| of == key).count();
+            ttl.waiting.iter().all(|(key, waiting)| waiting.asked as usize == asked(key))
         };
         ttl.handle(Input::Init(Kind::JOB), NOW, &mut out);
         for at in 0..50 {
@@ -302,6 +583,33 @@ mod tests {
             let answer = Input::Response { request: request.id, reply: reply.clone(), served_at: None };
             ttl.handle(answer, NOW, &mut out);
             assert!(agrees(&ttl));
+        }
+    }
+
+    /// TTL-18, TTL-20: a Pod that expires is deleted as it was read, and is not among the Jobs that are measured.
+    #[test]
+    fn only_jobs_are_measured() {
+        let pod = json!({
+            "metadata": {
+                "namespace": "ns", "name": "p", "uid": "p", "resourceVersion": "7",
+                "annotations": {"tally.dev/ttl-seconds-after-finished": "0"},
+            },
+            "status": {"phase": "Succeeded"},
+        });
+        for (kind, object, measured) in [(Kind::POD, pod, 0), (Kind::JOB, expired(0), 1)] {
+            let mut ttl = TtlController::default();
+            let mut out = Outbox::default();
+            ttl.handle(Input::Apply(kind, object.to_string().into()), NOW, &mut out);
+            for reply in [done(object.clone()), Reply::DoneWithStatus] {
+                let request = out.requests.pop().unwrap();
+                let body: Value = serde_json::from_slice(&request.call.body).unwrap_or_default();
+                let guarded = body["preconditions"]["resourceVersion"] == object["metadata"]["resourceVersion"];
+                assert!(request.call.body.is_empty() || guarded, "{body}");
+                ttl.handle(Input::Response { request: request.id, reply, served_at: None }, NOW, &mut out);
+            }
+            assert!(ttl.waiting.is_empty() && out.requests.is_empty());
+            let found = out.metrics.iter().filter(|metric| matches!(metric, Metric::TtlDeletion { .. })).count();
+            assert_eq!(found, measured, "{kind:?}");
         }
     }
 }

@@ -10,6 +10,7 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
+use tally_core::time::Timestamp;
 
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 
@@ -48,6 +49,9 @@ pub enum Action {
     ListPods {
         namespace: CompactString,
         selector: String,
+    },
+    GetNode {
+        name: CompactString,
     },
     GetJob {
         namespace: CompactString,
@@ -89,6 +93,10 @@ pub enum Answer {
     /// The object has changed since the revision from which the request was planned.
     Conflict,
     AlreadyExists,
+    /// Since when the node has not been ready; None if it is, or if that is unknown.
+    Node {
+        not_ready_since: Option<Timestamp>,
+    },
     /// A definite refusal: forbidden, invalid.
     Refused {
         code: u16,
@@ -128,6 +136,7 @@ pub fn call(action: &Action) -> Call {
         Action::ListPods { namespace, selector } => {
             Call { label_selector: selector.clone(), ..pods(Verb::List, namespace, "") }
         }
+        Action::GetNode { name } => Call::new(Verb::Get, Kind::NODE, "", name),
         Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name),
         Action::WriteJobStatus { namespace, name, uid, revision, status } => {
             let body = status_patch(uid, *revision, status);
@@ -221,7 +230,10 @@ pub fn answer<S: Mutation>(mutation: S, action: &Action, reply: &Reply) -> Answe
 pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     let names_uid = || refusal.causes.iter().any(|(field, _)| field == "metadata.uid");
     let deletes = matches!(action, Action::DeletePod { .. } | Action::DeleteJob { .. });
-    let reads = matches!(action, Action::GetPod { .. } | Action::GetJob { .. } | Action::ListPods { .. });
+    let reads = matches!(
+        action,
+        Action::GetPod { .. } | Action::GetJob { .. } | Action::GetNode { .. } | Action::ListPods { .. }
+    );
     let creates = matches!(action, Action::CreatePod { .. });
     match (refusal.code, refusal.reason.as_str()) {
         // A creation gets this response if its namespace is missing, which the last arm handles.
@@ -258,6 +270,7 @@ pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&[u8]>) ->
         return Answer::Gone;
     }
     let read = match action {
+        Action::GetNode { .. } => return Answer::Node { not_ready_since: node_not_ready_since(bytes) },
         Action::CreatePod { .. } | Action::PatchPod { .. } | Action::DeletePod { .. } | Action::GetPod { .. } => {
             PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod)))
         }
@@ -271,6 +284,14 @@ pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&[u8]>) ->
         // Done, but the response is not a Kubernetes object: the stream will show the outcome.
         Err(_) => Answer::Unknown,
     }
+}
+
+/// Since when a Node has had the condition Ready with another status than True.
+fn node_not_ready_since(node: &[u8]) -> Option<Timestamp> {
+    let node: Value = serde_json::from_slice(node).ok()?;
+    let conditions = node.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready" && condition["status"] != "True")?;
+    Timestamp::parse(ready["lastTransitionTime"].as_str()?).ok()
 }
 
 /// Whether a Pod in a response was removed at once: an API server still returns it, deleted, without grace period and

@@ -70,6 +70,8 @@ fn pod(number: usize, name: &str, index: Option<u32>, phase: Phase, tracked: boo
         scheduled: true,
         ready: phase == Phase::Running,
         ready_changed_at: Some(NOW),
+        ttl_after_finished: None,
+        node_name: Default::default(),
         finished_at: NOW,
         index,
         failure_count: 0,

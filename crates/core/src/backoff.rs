@@ -275,7 +275,8 @@ impl fmt::Display for BackoffNotice {
 /// and observing a Pod twice changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureHistory {
-    last_success_at: Option<Timestamp>,
+    /// The Pod that succeeded last, and when.
+    last_success: Option<(Timestamp, PodUid)>,
     /// At most `SATURATED` by disruptions, and as many others; the latest one last.
     failures: SmallVec<[Failure; 1]>,
 }
@@ -291,8 +292,16 @@ pub struct Failure {
 }
 
 impl FailureHistory {
-    pub fn succeeded(&mut self, at: Timestamp) {
-        self.last_success_at = self.last_success_at.max(Some(at));
+    pub fn succeeded(&mut self, at: Timestamp, uid: &PodUid) {
+        if self.last_success.as_ref().is_none_or(|(last_at, last)| (*last_at, last) < (at, uid)) {
+            self.last_success = Some((at, uid.clone()));
+        }
+    }
+
+    /// Whether the next leader needs this Pod to find the same back-off: it succeeded last, or failed since.
+    pub fn needs(&self, uid: &PodUid) -> bool {
+        let is_last = self.last_success.as_ref().is_some_and(|(_, last)| last == uid);
+        is_last || self.failures.iter().any(|failure| failure.uid == *uid && self.is_news(failure))
     }
 
     pub fn failed(&mut self, failure: Failure) {
@@ -330,8 +339,9 @@ impl FailureHistory {
     /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same
     /// second, a Pod that was also created in that second counts as the later one.
     fn is_news(&self, failure: &Failure) -> bool {
-        self.last_success_at
-            .is_none_or(|success| failure.at > success || (failure.at == success && failure.created_at >= success))
+        self.last_success.as_ref().is_none_or(|(success, _)| {
+            failure.at > *success || (failure.at == *success && failure.created_at >= *success)
+        })
     }
 }
 
@@ -355,7 +365,7 @@ mod tests {
             history.failed(failure(uid, at - Span::from_seconds(1), at));
         }
         if let Some(at) = success_at {
-            history.succeeded(Timestamp::from_seconds(at));
+            history.succeeded(Timestamp::from_seconds(at), &PodUid::from_u128(1 << 64));
         }
         history
     }
@@ -395,7 +405,7 @@ mod tests {
         let at = Timestamp::from_seconds;
         for (created_at, retry_at) in [(99, None), (100, Some(at(110)))] {
             let mut history = FailureHistory::default();
-            history.succeeded(at(100));
+            history.succeeded(at(100), &PodUid::from_u128(1 << 64));
             history.failed(failure(PodUid::from_u128(1), at(created_at), at(100)));
             assert_eq!(next_at(&history), retry_at, "created at {created_at}");
         }

@@ -9,10 +9,11 @@ use serde_json::value::RawValue;
 
 use crate::backoff::BackoffPolicy;
 use crate::ids::{JobUid, PodUid, Revision};
+use crate::lifetime::{self, EarlyDeletion, TtlByOutcome};
 use crate::pending::{self, PendingTimeouts};
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 use crate::view::{ViewError, null_default, required_uid, revision};
 
 /// The value of `spec.managedBy` that names the built-in controller: such Jobs are ours although the field is set.
@@ -43,6 +44,12 @@ pub struct JobView {
     pub deleting: bool,
     /// Too many failed indexes end it only when its running Pods have ended (BLPI-11).
     pub halts_soon: bool,
+    /// Which of its Pods are deleted once they are counted (TTL-14).
+    pub early_deletion: EarlyDeletion,
+    /// How long it stays after its success and after its failure, if that is annotated (TTL-21).
+    pub ttl_after: TtlByOutcome,
+    /// How long it waits for a Pod that terminates on a dead node (REPL-8).
+    pub replace_terminating_after: Option<Span>,
     /// How long it waits before it replaces failed Pods.
     pub backoff: BackoffPolicy,
     /// Why that is the default although annotations say something else (BACKOFF-12).
@@ -242,6 +249,13 @@ impl JobView {
         }
     }
 
+    /// REPL-8: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed. A Job that
+    /// limits each index needs the end of the Pod: the replacement carries its failures.
+    pub fn gives_up_after(&self) -> Option<Span> {
+        let waits = self.spec.waits_for_terminal_phase() && !self.spec.limits_each_index();
+        self.replace_terminating_after.filter(|_| waits)
+    }
+
     /// Whether no controller has accounted for this Job and no user has edited its spec or deleted it: its only Pods
     /// are those that a controller creates from this spec. A selector that the API did not generate for the Job may
     /// match older Pods.
@@ -308,6 +322,14 @@ struct WireAnnotations {
     backoff_max: Option<CompactString>,
     #[serde(rename = "tally.dev/backoff-jitter", default)]
     backoff_jitter: Option<CompactString>,
+    #[serde(rename = "tally.dev/delete-finished-pods", default)]
+    delete_finished_pods: Option<CompactString>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-complete", default)]
+    ttl_after_complete: Option<CompactString>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-failed", default)]
+    ttl_after_failed: Option<CompactString>,
+    #[serde(rename = "tally.dev/replace-terminating-after", default)]
+    replace_terminating_after: Option<CompactString>,
     #[serde(rename = "tally.dev/pending-timeout", default)]
     pending_timeout: Option<CompactString>,
 }
@@ -364,6 +386,14 @@ impl WireJob<'_> {
     fn into_view(self) -> Result<JobView, ViewError> {
         let (backoff, invalid_backoff) = self.metadata.annotations.backoff();
         let halts_soon = self.metadata.annotations.halt.as_deref() == Some(HALT_SOON);
+        let early_deletion = self.metadata.annotations.delete_finished_pods.as_deref().and_then(EarlyDeletion::parse);
+        let ttl = |text: &Option<CompactString>| text.as_deref().and_then(lifetime::ttl_seconds);
+        let ttl_after = TtlByOutcome {
+            complete: ttl(&self.metadata.annotations.ttl_after_complete),
+            failed: ttl(&self.metadata.annotations.ttl_after_failed),
+        };
+        let wait = self.metadata.annotations.replace_terminating_after.as_deref();
+        let replace_terminating_after = wait.and_then(|text| lifetime::terminating_wait(text).ok());
         let WireMeta {
             uid,
             namespace,
@@ -408,6 +438,9 @@ impl WireJob<'_> {
             created_at: creation_timestamp.unwrap_or_default(),
             deleting: deletion_timestamp.is_some(),
             halts_soon,
+            early_deletion: early_deletion.unwrap_or_default(),
+            ttl_after,
+            replace_terminating_after,
             backoff,
             invalid_backoff,
             spec: Arc::new(JobSpec {

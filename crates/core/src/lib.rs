@@ -10,6 +10,7 @@ pub mod ids;
 pub mod indexes;
 pub mod job;
 pub mod ledger;
+pub mod lifetime;
 pub mod mutation;
 pub mod names;
 pub mod pending;

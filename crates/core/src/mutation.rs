@@ -209,6 +209,18 @@ pub enum Bug {
     NoPendingTimer,
     /// PENDING-2: a Pod that runs is taken for a pending one.
     PendingCountsRunning,
+    /// I26: a finished Pod is deleted before it is counted.
+    DiscardsUncounted,
+    /// I26: a failed Pod is deleted on which the back-off depends.
+    DiscardsBackoff,
+    /// I26: a Pod expires although its Job has not counted it, or needs its failure.
+    TtlIgnoresOwner,
+    /// I11: the TTL for an outcome is ignored.
+    TtlIgnoresOutcome,
+    /// I27: a Pod that terminates is given up before its time.
+    GivesUpEarly,
+    /// I25: a Pod that was given up is replaced before that is stored.
+    ReplacesUnfenced,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -311,6 +323,12 @@ pub const BUGS: &[Bug] = &[
     Bug::PendingTimeoutEarly,
     Bug::NoPendingTimer,
     Bug::PendingCountsRunning,
+    Bug::DiscardsUncounted,
+    Bug::DiscardsBackoff,
+    Bug::TtlIgnoresOwner,
+    Bug::TtlIgnoresOutcome,
+    Bug::GivesUpEarly,
+    Bug::ReplacesUnfenced,
 ];
 
 /// Which bugs the code contains.

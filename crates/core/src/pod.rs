@@ -51,12 +51,16 @@ pub struct PodView {
     pub tracked: bool,
     pub phase: Phase,
     pub scheduled: bool,
+    /// Empty without a node.
+    pub node_name: CompactString,
     /// Condition Ready=True.
     pub ready: bool,
     /// When Ready last changed, whatever its value is now.
     pub ready_changed_at: Option<Timestamp>,
     /// BACKOFF-6.
     pub finished_at: Timestamp,
+    /// How long it stays after its end, if that is annotated (TTL-18).
+    pub ttl_after_finished: Option<i32>,
     pub index: Option<CompletionIndex>,
     pub failure_count: u32,
     pub ignored_failure_count: u32,
@@ -160,6 +164,8 @@ struct WireAnnotations {
     index: Option<CompactString>,
     #[serde(rename = "batch.kubernetes.io/job-index-failure-count", default)]
     failure_count: Option<CompactString>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-finished", default)]
+    ttl_after_finished: Option<CompactString>,
     #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count", default)]
     ignored_failure_count: Option<CompactString>,
 }
@@ -285,6 +291,7 @@ impl WirePod<'_> {
             .or_else(|| ready.filter(|ready| ready.status == "False").and_then(|ready| ready.last_transition_time))
             .or(deletion_asked_at)
             .unwrap_or(created_at);
+        let ttl_after_finished = meta.annotations.ttl_after_finished.as_deref().and_then(crate::lifetime::ttl_seconds);
         let restarts = |container: &WireContainer| u32::try_from(container.restart_count).unwrap_or(0);
         let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
         let failed = |container: &WireContainer| {
@@ -324,9 +331,11 @@ impl WirePod<'_> {
                 Some(_) => Phase::Unknown,
             },
             scheduled: self.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()),
+            node_name: self.spec.node_name.clone().unwrap_or_default(),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             ready_changed_at: ready.and_then(|ready| ready.last_transition_time),
             finished_at,
+            ttl_after_finished,
             index: meta.annotations.index.as_deref().and_then(index_from_annotation),
             failure_count: count_from_annotation(meta.annotations.failure_count.as_deref()),
             ignored_failure_count: count_from_annotation(meta.annotations.ignored_failure_count.as_deref()),

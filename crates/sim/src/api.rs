@@ -691,6 +691,8 @@ pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
         ready: false,
         ready_changed_at: None,
         finished_at: Timestamp::default(),
+        ttl_after_finished: None,
+        node_name: Default::default(),
         index: None,
         failure_count: 0,
         ignored_failure_count: 0,

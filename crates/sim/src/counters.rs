@@ -81,6 +81,7 @@ sometimes! {
     LeaseTaken => "an instance took the lease",
     LeaseLost => "an instance lost the lease",
     EventCounted => "an event was counted up",
+    FinishedPodDeleted => "a finished Pod was deleted once it was counted",
     RestedSuspended => "a Job was suspended, or without parallelism, to the end",
     // From here on: events of a whole cluster.
     HostCrashed => "a controller other than those of Jobs crashed",

@@ -79,6 +79,9 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::AfterIgnoresCycles => "after",
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
+        Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
+        Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
+        Bug::GivesUpEarly | Bug::ReplacesUnfenced => "dead-node-wait",
         Bug::RemovesOneMore => "scale-down",
     }
 }
@@ -177,6 +180,12 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::PendingTimeoutEarly => "a pending Pod fails its Job a second early",
         Bug::NoPendingTimer => "no timer for a Pod that is pending for too long",
         Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
+        Bug::DiscardsUncounted => "I26 a finished Pod is deleted before it is counted",
+        Bug::DiscardsBackoff => "I26 a Pod is deleted on which the back-off depends",
+        Bug::TtlIgnoresOwner => "I26 a Pod expires that its Job still needs",
+        Bug::GivesUpEarly => "I27 a Pod that terminates is given up early",
+        Bug::ReplacesUnfenced => "I27 a Pod is replaced before it is fenced",
+        Bug::TtlIgnoresOutcome => "the TTL for an outcome is ignored",
         Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
         Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",
         Bug::AfterNeverFails => "O3 a Job waits for what can no longer happen",

@@ -531,8 +531,26 @@ impl Oracle {
                     ghost.forgiven = Some("stripped by a user");
                 }
             }
+            Some(before) if controlled && before.phase.is_terminal() && !before.deleting() => {
+                if gone || after.deleting() {
+                    self.check_counted(before, counters);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// I26: a controller deletes a finished Pod only once it is in the counters or its index is complete, unless it
+    /// need not be counted.
+    fn check_counted(&mut self, pod: &PodView, counters: &mut Counters) {
+        counters.hit(Sometimes::FinishedPodDeleted);
+        let Some(ghost) = self.pods.get(&pod.uid).filter(|ghost| ghost.ever_tracked) else { return };
+        // A Pod that a third party has taken from its Job has no owner that needs it.
+        let owner = ghost.job.as_ref().filter(|job| pod.job() == Some(job));
+        let Some(known) = owner.and_then(|job| self.jobs.get(job)) else { return };
+        let counted = ghost.tallied == 1 || ghost.forgiven.is_some() || known.has_booked(ghost);
+        let holds = !pod.tracked && counted || known.gone || known.meddled;
+        require!(self, holds, "I26", "{} was deleted and is not counted", pod.name);
     }
 
     /// I14: work is done once. As long as no Pod of a Job has failed, been deleted or been changed by others, and the
@@ -565,7 +583,11 @@ impl Oracle {
         // served before, and its place was taken.
         let made = |pod: &PodView| {
             let ghost = self.pods.get(&pod.uid);
-            ghost.is_none_or(|ghost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late)
+            // REPL-9: counted as failed while it terminates, and replaced.
+            let counted = ghost.is_some_and(|ghost| ghost.recorded_by.is_some()) || !pod.tracked;
+            let fenced = job.gives_up_after().is_some() && pod.deleting() && counted;
+            let own = |ghost: &PodGhost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late;
+            !fenced && ghost.is_none_or(own)
         };
         let live = api.live_pods(&job, made);
         let allowed = self.jobs.get(&job.uid).map_or(0, |ghost| ghost.max_parallelism.max(0) as usize);

@@ -67,6 +67,8 @@ fn plain(job: &mut JobSetup) {
         after: None,
         pending_timeout: None,
         after_later: None,
+        annotations: Vec::new(),
+        pod_annotations: Vec::new(),
     };
 }
 
@@ -199,6 +201,35 @@ fn faults(setup: &mut Setup) {
     weights.cron_monkey = 1;
     weights.node_monkey = 1;
     weights.compact = 1;
+}
+
+/// Jobs whose finished Pods go as soon as they are counted, of every kind.
+fn early_deletion(setup: &mut Setup) {
+    let at = setup.chaos_steps;
+    calm(setup);
+    (setup.weights.crash, setup.weights.pause, setup.weights.cut) = (2, 2, 1);
+    (setup.weights.drop_request, setup.weights.drop_reply) = (1, 2);
+    setup.weights.refuse = u32::from(at.is_multiple_of(5));
+    setup.weights.pod_monkey = u32::from(at.is_multiple_of(7)) * 2;
+    setup.weights.job_monkey = u32::from(at.is_multiple_of(4));
+    setup.weights.time = 8;
+    for (number, job) in setup.jobs.iter_mut().enumerate() {
+        let at = at + 5 * number;
+        plain(job);
+        job.annotations =
+            vec![("tally.dev/delete-finished-pods", if at.is_multiple_of(3) { "succeeded" } else { "all" })];
+        job.completions = Some(6);
+        job.parallelism = 1 + (at / 2 % 3) as i32;
+        (job.fail_percent, job.backoff_limit) = ([30, 50, 0][at % 3], 12);
+        match at / 3 % 8 {
+            0 if job.indexed => (job.per_index, job.backoff_limit) = (Some(2), i32::MAX),
+            1 if job.indexed => job.success_rules = Some(SUCCESS_RULES),
+            2 => job.failure_rules = Some(RULES),
+            3 if !job.indexed => job.completions = None,
+            4 => job.failure_policy = FailurePolicyKind::Ignore,
+            _ => {}
+        }
+    }
 }
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -353,6 +384,58 @@ pub const SCENARIOS: &[Scenario] = &[
                         job.completions = Some(5);
                     }
                 }
+            }
+        },
+    },
+    Scenario {
+        name: "early-deletion",
+        about: "TTL-14 to TTL-17: finished Pods are deleted once they are counted, with crashes and two leaders",
+        tune: early_deletion,
+    },
+    Scenario {
+        name: "ttl-pods",
+        about: "TTL-18 to TTL-21: Pods and outcomes with a TTL of their own, with crashes and two leaders",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            early_deletion(setup);
+            setup.weights.time = 14;
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
+                let at = at + 5 * number;
+                job.pod_annotations = vec![("tally.dev/ttl-seconds-after-finished", ["0", "5", "60"][at % 3])];
+                if !at.is_multiple_of(4) {
+                    job.annotations.clear();
+                }
+                if at.is_multiple_of(2) {
+                    job.annotations.push(("tally.dev/ttl-seconds-after-complete", ["300", "0"][at / 2 % 2]));
+                    job.annotations.push(("tally.dev/ttl-seconds-after-failed", "600"));
+                    job.ttl = (at / 4).is_multiple_of(2).then_some(100);
+                }
+                job.backoff_limit = if job.per_index.is_none() { (at % 5) as i32 } else { i32::MAX };
+            }
+        },
+    },
+    Scenario {
+        name: "dead-node-wait",
+        about: "REPL-8 REPL-9: Pods that terminate for too long are fenced and replaced, and come back; two leaders",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            calm(setup);
+            (setup.weights.crash, setup.weights.pause, setup.weights.cut) = (2, 2, 1);
+            (setup.weights.drop_reply, setup.weights.conflict) = (2, u32::from(at.is_multiple_of(3)));
+            (setup.weights.pod_monkey, setup.weights.time) = (6, 12);
+            setup.weights.node = 8;
+            setup.weights.job_monkey = u32::from(at.is_multiple_of(5)) * 2;
+            for (number, job) in setup.jobs.iter_mut().enumerate() {
+                let at = at + 3 * number;
+                plain(job);
+                let wait = ["1s", "5s", "30s"][at % 3];
+                job.annotations = vec![("tally.dev/replace-terminating-after", wait)];
+                if at.is_multiple_of(4) {
+                    job.annotations.push(("tally.dev/delete-finished-pods", "all"));
+                }
+                (job.replace_when_failed, job.completions, job.backoff_limit) = (true, Some(5), 12);
+                job.parallelism = 1 + (at % 3) as i32;
+                job.failure_policy = if at % 5 == 1 { FailurePolicyKind::Ignore } else { FailurePolicyKind::None };
             }
         },
     },

@@ -121,6 +121,9 @@ pub struct JobSetup {
     pub pending_timeout: Option<&'static str>,
     /// A user changes that annotation to this one once all Jobs exist.
     pub after_later: Option<&'static str>,
+    /// Further annotations of the Job, and of its Pods.
+    pub annotations: Vec<(&'static str, &'static str)>,
+    pub pod_annotations: Vec<(&'static str, &'static str)>,
 }
 
 #[derive(Clone, Debug)]
@@ -264,6 +267,8 @@ impl JobSetup {
             after: None,
             pending_timeout: None,
             after_later: None,
+            annotations: Vec::new(),
+            pod_annotations: Vec::new(),
         }
     }
 
@@ -295,8 +300,16 @@ impl JobSetup {
         let halt = self.halts_soon.then_some(("tally.dev/halt", "soon"));
         let order = [("tally.dev/after", self.after), ("tally.dev/pending-timeout", self.pending_timeout)];
         let order = order.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let annotations: serde_json::Map<String, Value> =
-            annotated.chain(halt).chain(order).map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let further = self.annotations.iter().copied();
+        let annotations: serde_json::Map<String, Value> = annotated
+            .chain(halt)
+            .chain(order)
+            .chain(further)
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        let pod_annotations: serde_json::Map<String, Value> =
+            self.pod_annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        let pod_annotations = if pod_annotations.is_empty() { Value::Null } else { pod_annotations.into() };
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -322,7 +335,10 @@ impl JobSetup {
                 "selector": self.manual_selector.map(|word| json!({"matchLabels": {"app": word}})),
                 "successPolicy": success_policy,
                 "podFailurePolicy": failure_policy,
-                "template": {"metadata": {"labels": self.manual_selector.map(|word| json!({"app": word}))}, "spec": {
+                "template": {"metadata": {
+                    "labels": self.manual_selector.map(|word| json!({"app": word})),
+                    "annotations": pod_annotations,
+                }, "spec": {
                     "restartPolicy": if self.on_failure { "OnFailure" } else { "Never" },
                     "containers": [{"name": "c", "image": "i"}],
                 }},

@@ -5,11 +5,17 @@ use serde_json::{Map, Value};
 use tally_core::after::{self, AFTER, AFTER_STATE, JobName};
 use tally_core::backoff::{self, BackoffPolicy};
 use tally_core::job::{HALT_ANNOTATION, HALT_NOW, HALT_SOON, RESERVED_MANAGER};
+use tally_core::lifetime::{
+    self, DELETE_FINISHED_PODS, EarlyDeletion, REPLACE_TERMINATING_AFTER, TTL_AFTER_COMPLETE, TTL_AFTER_FAILED,
+};
 use tally_core::pending::{self, PENDING_TIMEOUT};
 
 use super::map_at;
 use crate::field::{At, FieldError};
 use crate::kinds::Siblings;
+
+/// What is wrong with a TTL in an annotation.
+pub(crate) const TTL_DETAIL: &str = "must be a number of seconds from 0 to 2147483647, such as 3600";
 
 /// ORDER-2: a Job that waits for others is created suspended, if this cluster runs it. The state of the wait belongs to
 /// the controller.
@@ -27,7 +33,7 @@ pub(super) fn prepare_create(job: &mut Map<String, Value>) {
     }
 }
 
-/// ORDER-1, PENDING-1, BACKOFF-12 and BLPI-11, for the metadata of a Job or of a CronJob's template. Annotations can be
+/// ORDER-1, PENDING-1, BACKOFF-12, BLPI-11, TTL-14, TTL-21 and REPL-8, for the metadata of a Job or of a CronJob's template. Annotations can be
 /// changed through `/status`, too; those that have not changed are accepted, so that a Job that has invalid ones can
 /// still be written.
 pub(crate) fn validate(meta: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<FieldError> {
@@ -52,6 +58,23 @@ pub(crate) fn validate(meta: &At<'_, '_>, old: Option<&At<'_, '_>>) -> Vec<Field
         && let Err(error) = pending::parse(text)
     {
         errors.push(value.invalid(error.to_string()));
+    }
+    let value = annotations.key(DELETE_FINISHED_PODS);
+    let is_wrong = |text: &str| changed(DELETE_FINISHED_PODS) && EarlyDeletion::parse(text).is_none();
+    if value.text().is_some_and(is_wrong) {
+        errors.push(value.invalid("must be succeeded, to delete Pods that have succeeded, or all"));
+    }
+    for name in [TTL_AFTER_COMPLETE, TTL_AFTER_FAILED] {
+        let value = annotations.key(name);
+        if value.text().is_some_and(|text| changed(name) && lifetime::ttl_seconds(text).is_none()) {
+            errors.push(value.invalid(TTL_DETAIL));
+        }
+    }
+    let value = annotations.key(REPLACE_TERMINATING_AFTER);
+    if let Some(text) = value.text().filter(|_| changed(REPLACE_TERMINATING_AFTER))
+        && let Err(detail) = lifetime::terminating_wait(text)
+    {
+        errors.push(value.invalid(detail));
     }
     errors.extend(validate_retries(meta, old));
     errors

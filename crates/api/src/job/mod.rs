@@ -21,7 +21,7 @@ use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
 use crate::pod_security::SecuritySubject;
 
-pub(crate) use annotations::validate as validate_annotations;
+pub(crate) use annotations::{TTL_DETAIL, validate as validate_annotations};
 pub(crate) use defaults::default_failure_policy;
 pub(crate) use identity::invalid_selector;
 pub(crate) use spec::{not_negative, validate_spec};

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tally_core::lifetime::{DEFAULT_TTL, ttl_seconds};
 use tally_core::time::Timestamp;
 
 use super::{count_in, is_cidr, keep_apart, part_of, put_back, text_in};
 use crate::field::{At, FieldError};
+use crate::job::TTL_DETAIL;
 use crate::kinds::{Part, Rules};
 use crate::meta;
 use crate::pod_security::{self, SecuritySubject};
@@ -25,6 +27,15 @@ const CONTENT: &str = "kubernetes";
 
 /// Namespaces that the cluster itself needs.
 const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// TTL-22.
+fn default_ttl_error(namespace: &Value) -> Option<FieldError> {
+    let root = At::root(namespace);
+    let meta = root.at("metadata");
+    let annotations = meta.at("annotations");
+    let value = annotations.key(DEFAULT_TTL);
+    value.text().filter(|text| ttl_seconds(text).is_none()).map(|_| value.invalid(TTL_DETAIL))
+}
 
 impl Rules for NamespaceRules {
     fn security_subject(&self) -> Option<SecuritySubject> {
@@ -63,6 +74,7 @@ impl Rules for NamespaceRules {
         let names = finalizers.list().iter().filter_map(Value::as_str);
         let mut errors = pod_security::label_errors(namespace);
         errors.extend(names.flat_map(|name| finalizer_problems(finalizers, name)));
+        errors.extend(default_ttl_error(namespace));
         errors
     }
 
@@ -77,8 +89,10 @@ impl Rules for NamespaceRules {
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
         if part == Part::Main {
             // Labels that were stored before they were checked do not prevent other changes.
-            let known = pod_security::label_errors(old);
-            return pod_security::label_errors(new).into_iter().filter(|error| !known.contains(error)).collect();
+            let errors =
+                |namespace| pod_security::label_errors(namespace).into_iter().chain(default_ttl_error(namespace));
+            let known: Vec<FieldError> = errors(old).collect();
+            return errors(new).filter(|error| !known.contains(error)).collect();
         }
         let root = At::root(new);
         let meta = root.at("metadata");

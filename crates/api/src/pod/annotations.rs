@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+use tally_core::lifetime::{POD_TTL, ttl_seconds};
 
 use crate::field::{At, FieldError};
+use crate::job::TTL_DETAIL;
 
 use super::checks::{Errors, relative_path};
 use super::containers::LISTS;
@@ -23,6 +25,10 @@ pub(super) fn validate(annotations: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut
     let cost = annotations.key(DELETION_COST);
     if cost.text().is_some_and(|cost| !is_cost(cost)) {
         errors.push(cost.invalid("must be a 32bit integer"));
+    }
+    let ttl = annotations.key(POD_TTL);
+    if ttl.text().is_some_and(|text| ttl_seconds(text).is_none()) {
+        errors.push(ttl.invalid(TTL_DETAIL));
     }
     let mut containers = None;
     for (key, value) in annotations.entries() {

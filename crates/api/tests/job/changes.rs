@@ -98,6 +98,51 @@ fn how_long_to_wait_before_a_retry_must_be_a_time() {
     assert!(errors[0].contains("must not be less than tally.dev/backoff-base"), "{errors:?}");
 }
 
+/// TTL-14, TTL-18, TTL-21, REPL-8.
+#[test]
+fn ttls_and_waits_in_annotations_are_validated() {
+    let annotated =
+        |name: &str, value: &str| json!({"metadata": {"annotations": {format!("tally.dev/{name}"): value}}});
+    let seconds = "must be a number of seconds from 0 to 2147483647, such as 3600";
+    let which = "must be succeeded, to delete Pods that have succeeded, or all";
+    let rows = [
+        ("delete-finished-pods", &["succeeded", "all"][..], "none", which),
+        ("delete-finished-pods", &[], "", which),
+        ("ttl-seconds-after-complete", &["0", "2147483647"], "2147483648", seconds),
+        ("ttl-seconds-after-failed", &["3600"], "-1", seconds),
+        ("replace-terminating-after", &["10m", "1s", "168h"], "10", "must be a duration, such as 10m or 1h30m"),
+        ("replace-terminating-after", &[], "0s", "must be at least 1s, such as 10m"),
+        ("replace-terminating-after", &[], "169h", "must be at most 168h, such as 10m"),
+    ];
+    for (name, good, bad, detail) in rows {
+        for value in good {
+            assert!(create(job(annotated(name, value))).is_ok(), "{name}: {value}");
+        }
+        let told = format!("metadata.annotations[tally.dev/{name}]: Invalid value: {bad:?}: {detail}");
+        assert_eq!(create(job(annotated(name, bad))).unwrap_err(), std::slice::from_ref(&told));
+        let stored = create(job(json!({}))).unwrap();
+        for part in [Part::Main, Part::Status] {
+            assert_eq!(
+                update(&stored, part, annotated(name, bad)).unwrap_err(),
+                std::slice::from_ref(&told),
+                "{part:?}"
+            );
+        }
+        // It was stored before there was the rule: other changes are accepted.
+        let mut older = stored.clone();
+        older["metadata"]["annotations"] = annotated(name, bad)["metadata"]["annotations"].clone();
+        assert!(update(&older, Part::Status, json!({"status": {"active": 1}})).is_ok(), "{name}: {bad}");
+    }
+    let template = |value: &str| {
+        let annotations = json!({"tally.dev/ttl-seconds-after-finished": value});
+        json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    };
+    assert!(create(job(template("60"))).is_ok());
+    let errors = create(job(template("1m"))).unwrap_err();
+    let told = "spec.template.annotations[tally.dev/ttl-seconds-after-finished]: Invalid value: \"1m\": ".to_owned();
+    assert_eq!(errors, [told + seconds]);
+}
+
 #[test]
 fn each_door_changes_its_own_part() {
     let stored = create(job(json!({}))).unwrap();

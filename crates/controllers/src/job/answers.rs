@@ -58,6 +58,11 @@ impl<S: Mutation> JobController<S> {
                 }
                 self.conditional_answered(&job, &pod, revision, answer, now, out);
             }
+            // Judged by the server's clock, in `dead_nodes.rs`.
+            Pending::LookAtPod { .. } | Pending::LookAtNode { .. } => {}
+            Pending::Discard { job, pod, revision } => {
+                self.conditional_answered(&job, &pod, revision, answer, now, out);
+            }
             Pending::Create { job, name, reason } => {
                 self.creation_answered(&job, &name, reason, answer, now, out);
             }
@@ -256,7 +261,7 @@ impl<S: Mutation> JobController<S> {
             Answer::Conflict | Answer::Refused { .. } | Answer::Unavailable | Answer::Unknown => {
                 ledger.pod_refused(pod, now);
             }
-            Answer::AlreadyExists | Answer::Pods { .. } => ledger.pod_answered(pod),
+            Answer::AlreadyExists | Answer::Pods { .. } | Answer::Node { .. } => ledger.pod_answered(pod),
         }
         // The stream will show what is already known by then: no other code reports it (METRIC-9).
         if held_before && !self.holds_ended(pod) {
@@ -309,7 +314,11 @@ impl<S: Mutation> JobController<S> {
                 }
             }
             Answer::Gone | Answer::Unavailable => ledger.creation_failed(name, now),
-            Answer::Unknown | Answer::Conflict | Answer::Pods { .. } | Answer::Done(Object::Job(_)) => {
+            Answer::Unknown
+            | Answer::Conflict
+            | Answer::Pods { .. }
+            | Answer::Node { .. }
+            | Answer::Done(Object::Job(_)) => {
                 ledger.creation_unknown(name, now);
                 self.plan(slot, now, out);
                 return;

@@ -5,6 +5,7 @@
 //! missing Job a deleted one (the gate in the other direction).
 
 mod answers;
+mod dead_nodes;
 mod effects;
 mod external;
 mod lists;
@@ -134,6 +135,21 @@ enum Pending {
         pod: PodUid,
         name: CompactString,
         revision: Option<Revision>,
+    },
+    /// The early deletion of a Pod that is counted.
+    Discard {
+        job: JobUid,
+        pod: PodUid,
+        revision: Option<Revision>,
+    },
+    /// Reads a Pod that has terminated for long, then its node (REPL-8).
+    LookAtPod {
+        job: JobUid,
+        pod: PodUid,
+    },
+    LookAtNode {
+        job: JobUid,
+        pod: PodUid,
     },
     RemovalRelease {
         job: JobUid,
@@ -485,10 +501,16 @@ impl<S: Mutation> Controller for JobController<S> {
                     self.jobs_reached(now, out);
                 }
             }
-            Input::Response { request, reply, served_at: _ } => {
+            Input::Response { request, reply, served_at } => {
                 if let Some((pending, action)) = self.requests.remove(&request) {
                     let answer = wire::answer(self.mutation, &action, &reply);
-                    self.answered(pending, answer, now, out);
+                    // Neither clock may be ahead: a Pod is not given up early.
+                    let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
+                    match pending {
+                        Pending::LookAtPod { job, pod } => self.pod_seen(&job, &pod, answer, [judged_at, now], out),
+                        Pending::LookAtNode { job, pod } => self.node_seen(&job, &pod, answer, [judged_at, now], out),
+                        pending => self.answered(pending, answer, now, out),
+                    }
                 }
             }
             Input::Tick => self.tick(now, out),

@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use tally_core::blueprint::pod_body;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView};
-use tally_core::ledger::{Horizon, Plan, Removal, StatusWrite};
+use tally_core::ledger::{Horizon, Plan, PodRef, Removal, StatusWrite};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::status_rules;
 use tally_core::time::Timestamp;
@@ -86,7 +86,7 @@ impl<S: Mutation> JobController<S> {
         if !plan.is_empty() {
             let action = if !plan.creations.is_empty() {
                 SyncAction::PodsCreated
-            } else if !plan.removals.is_empty() || !plan.deletions.is_empty() {
+            } else if !plan.removals.is_empty() || !plan.deletions.is_empty() || !plan.discards.is_empty() {
                 SyncAction::PodsDeleted
             } else {
                 SyncAction::Tracking
@@ -126,6 +126,13 @@ impl<S: Mutation> JobController<S> {
                 }
             }
         }
+        for pod in plan.looks {
+            let action = Action::GetPod { namespace: namespace.clone(), name: pod.name };
+            self.send(out, Pending::LookAtPod { job: job.clone(), pod: pod.uid }, action);
+        }
+        for pod in plan.discards {
+            self.discard(&job, &namespace, pod, out);
+        }
         let pods_at = self.progress.pods_at;
         let mut writing = false;
         let mut opened_by_list = None;
@@ -150,6 +157,8 @@ impl<S: Mutation> JobController<S> {
         if plan.must_reread_job {
             self.unconfirmed.insert(slot);
             self.confirm_job(slot, out);
+        } else if plan.waits_for_job {
+            self.unconfirmed.insert(slot);
         } else {
             self.unconfirmed.remove(&slot);
         }
@@ -232,6 +241,13 @@ impl<S: Mutation> JobController<S> {
         let uid = (!self.mutation.injects(Bug::NoUidGuard)).then(|| pod.clone());
         let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid, revision };
         self.send(out, Pending::Delete { job: job.clone(), pod, name, revision }, action);
+    }
+
+    /// TTL-15: without an Event, since there would be one for each completion.
+    fn discard(&mut self, job: &JobUid, namespace: &str, pod: PodRef, out: &mut Outbox) {
+        let PodRef { uid, name, revision, .. } = pod;
+        let pending = Pending::Discard { job: job.clone(), pod: uid.clone(), revision };
+        self.send(out, pending, Action::DeletePod { namespace: namespace.into(), name, uid: Some(uid), revision });
     }
 
     fn remove(&mut self, job: &JobUid, namespace: &str, removal: Removal, out: &mut Outbox) {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::Ledger;
 use super::entry::{Busy, Classification, Entry, Slot, Standing};
+use super::plan::Plan;
 use crate::accounting::Outcome;
 use crate::backoff::Failure;
 use crate::ids::CompletionIndex;
@@ -37,9 +38,11 @@ pub(super) enum Flag {
     FailsJob,
     /// In the counters of the status, or about to be.
     Counted,
+    /// Ended, counted, and to be deleted while the Job runs (TTL-14).
+    Discardable,
 }
 
-const FLAGS: usize = 15;
+const FLAGS: usize = 16;
 
 /// How many entries have each flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,6 +156,13 @@ impl<S: Mutation> Ledger<S> {
                 } else {
                     self.misfits.remove(&slot)
                 };
+            } else if flag == Flag::Terminating as usize {
+                if set {
+                    self.terminating.insert(slot);
+                } else {
+                    self.terminating.remove(&slot);
+                    self.looks.remove(&slot);
+                }
             } else if flag == Flag::FailsJob as usize {
                 if set {
                     self.fail_job.insert((tie, slot))
@@ -165,6 +175,9 @@ impl<S: Mutation> Ledger<S> {
             } else if flag == Flag::Releasable as usize && set && !self.entry(slot).queued_release {
                 self.entry_mut(slot).queued_release = true;
                 self.releasable.push(slot, serial);
+            } else if flag == Flag::Discardable as usize && set && !self.entry(slot).queued_discard {
+                self.entry_mut(slot).queued_discard = true;
+                self.discardable.push(slot, serial);
             }
         }
     }
@@ -252,6 +265,43 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         None
+    }
+
+    /// Takes the entries that may be deleted as far as accounting is concerned, `most` at most. Those that a later
+    /// leader needs to find the same back-off stay in the queue.
+    pub(super) fn take_discardable(&mut self, most: usize, plan: &mut Plan) -> Vec<Slot> {
+        let (mut taken, mut stay) = (Vec::new(), Vec::new());
+        if most == 0 {
+            return taken;
+        }
+        while taken.len() < most
+            && let Some((slot, serial)) = self.discardable.0.pop_front()
+        {
+            let Some(entry) = self.queued(slot, serial, Flag::Discardable) else {
+                if let Some(entry) = self.pods.get_mut(slot).filter(|entry| entry.serial == serial) {
+                    entry.queued_discard = false;
+                }
+                continue;
+            };
+            // An old view of the Job may not show that another leader has recorded the Pod. What follows is newer.
+            if !self.freshness.covers(entry.revision) && !self.mutation.injects(Bug::DiscardsUncounted) {
+                stay.push((slot, serial));
+                plan.waits_for_job = true;
+                break;
+            }
+            let needed = !self.job.spec.limits_each_index()
+                && self.history.needs(&entry.uid)
+                && !self.mutation.injects(Bug::DiscardsBackoff);
+            if needed {
+                stay.push((slot, serial));
+                continue;
+            }
+            self.entry_mut(slot).queued_discard = false;
+            taken.push(slot);
+        }
+        self.kept_finished = stay.len();
+        stay.into_iter().rev().for_each(|place| self.discardable.0.push_front(place));
+        taken
     }
 
     /// Puts back an entry that cannot be released yet.
@@ -346,7 +396,8 @@ impl<S: Mutation> Ledger<S> {
         let mut classification = Classification::default();
         classification.set(Flag::Active, active);
         classification.set(Flag::Ready, active && entry.ready);
-        classification.set(Flag::Terminating, terminating);
+        let unfenced = self.mutation.injects(Bug::ReplacesUnfenced) && entry.given_up;
+        classification.set(Flag::Terminating, terminating && !unfenced);
         classification.set(Flag::ReadyTerminating, terminating && entry.ready);
         classification.set(Flag::Tracked, entry.tracked);
         classification.set(Flag::Removing, active && entry.removal);
@@ -362,6 +413,9 @@ impl<S: Mutation> Ledger<S> {
         let released =
             !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !(failed && entry.is_ignored());
         classification.set(Flag::Counted, entry.recorded.is_some() || released);
+        let discards = self.job.early_deletion.covers(entry.phase) && !entry.unlisted;
+        let counted = (!entry.tracked && entry.recorded.is_none()) || self.mutation.injects(Bug::DiscardsUncounted);
+        classification.set(Flag::Discardable, discards && counted && !entry.deleting && idle);
         if active && idle {
             classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
@@ -393,7 +447,8 @@ impl<S: Mutation> Ledger<S> {
         }
         let at = entry.finished_at;
         if entry.phase == Phase::Succeeded {
-            self.history.succeeded(at);
+            let uid = entry.uid.clone();
+            self.history.succeeded(at, &uid);
         } else if entry.is_failed(mode) {
             let (uid, created_at, disrupted) = (entry.uid.clone(), entry.created_at, entry.disrupted);
             self.history.failed(Failure { at, uid, created_at, disrupted });

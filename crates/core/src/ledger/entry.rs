@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub index_counted: bool,
     /// BLPI-3: the failed Pod from which the replacement's counts are derived.
     pub kept: bool,
+    /// REPL-8: it terminates on a dead node, and has for too long.
+    pub given_up: bool,
     pub busy: Busy,
     /// Chosen for removal. Stays chosen while the response is outstanding or was an error, so that no other Pod is
     /// removed in its place.
@@ -70,6 +72,7 @@ pub(crate) struct Entry {
     pub next_of_index: Option<Slot>,
     pub queued_due: bool,
     pub queued_release: bool,
+    pub queued_discard: bool,
 }
 
 /// The request for this Pod that is in flight or waits for its retry. Prevents the same request from being planned
@@ -81,6 +84,8 @@ pub(crate) enum Busy {
     Deleting,
     /// Removed on purpose: released, then deleted.
     Removing,
+    /// Counted, and deleted early (TTL-14).
+    Discarding,
     /// A request was refused; the next one is not sent before the retry time in `Ledger::refusals`.
     Refused,
 }
@@ -144,6 +149,7 @@ impl Entry {
             recorded: None,
             index_counted: false,
             kept: false,
+            given_up: false,
             busy: Busy::No,
             removal: false,
             unlisted: false,
@@ -154,6 +160,7 @@ impl Entry {
             next_of_index: None,
             queued_due: false,
             queued_release: false,
+            queued_discard: false,
         };
         entry.update(pod, spec, mutation);
         entry
@@ -196,13 +203,19 @@ impl Entry {
     }
 
     pub fn is_terminating(&self) -> bool {
-        !self.phase.is_terminal() && self.deleting && !self.unlisted
+        !self.phase.is_terminal() && self.deleting && !self.unlisted && !self.is_fenced()
     }
 
-    /// COUNT-1.
+    /// REPL-9: given up, and counted as failed by a stored status: whatever the Pod does from now on is not counted, and
+    /// it may be replaced.
+    pub fn is_fenced(&self) -> bool {
+        self.given_up && (self.recorded.is_some() || !self.tracked)
+    }
+
+    /// COUNT-1, REPL-8.
     pub fn is_failed(&self, mode: JobMode) -> bool {
-        self.phase == Phase::Failed
-            || (!mode.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
+        let ends = !mode.waits_for_terminal_phase || self.given_up;
+        self.phase == Phase::Failed || (ends && self.deleting && self.phase != Phase::Succeeded)
     }
 
     pub fn action(&self) -> Option<FailureAction> {

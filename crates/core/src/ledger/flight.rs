@@ -39,6 +39,8 @@ pub(super) struct Flight {
     /// of them are conditional on the current version of the Job, so that the next version shows which one.
     pub unconfirmed: BTreeSet<PodUid>,
     pub releases: u32,
+    /// Deletions of Pods that are counted (TTL-14).
+    pub discards: u32,
     pub releases_since: Timestamp,
     pub last_batch: usize,
     last_write_at: Option<Timestamp>,

@@ -21,7 +21,7 @@ mod refusals;
 mod removal_classes;
 mod status;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -77,8 +77,14 @@ pub struct Ledger<S = NoMutation> {
     idle: RemovalClasses,
     due: Queue,
     releasable: Queue,
+    discardable: Queue,
+    /// How many of those stay for now.
+    kept_finished: usize,
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
+    terminating: BTreeSet<Slot>,
+    /// When a Pod that terminates is looked at, to find out whether its node is dead (REPL-8).
+    looks: BTreeMap<Slot, Timestamp>,
     /// Pods that must not be pending for longer than until this time.
     pending: BTreeSet<(Timestamp, Slot)>,
     used_attempts: IndexSet,
@@ -181,8 +187,12 @@ impl<S: Mutation> Ledger<S> {
             idle: RemovalClasses::default(),
             due: Queue::default(),
             releasable: Queue::default(),
+            discardable: Queue::default(),
+            kept_finished: 0,
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
+            terminating: BTreeSet::new(),
+            looks: BTreeMap::new(),
             pending: BTreeSet::new(),
             used_attempts: IndexSet::new(),
             index: index_states::IndexStates::default(),
@@ -312,6 +322,8 @@ impl<S: Mutation> Ledger<S> {
         let rules_changed = mode != self.mode
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
             || old.backoff != self.job.backoff
+            || old.early_deletion != self.job.early_deletion
+            || old.replace_terminating_after != self.job.replace_terminating_after
             || old.spec.pending_timeouts != self.job.spec.pending_timeouts;
         self.mode = mode;
         let lists_changed = old.status.completed_indexes != self.job.status.completed_indexes
@@ -500,9 +512,7 @@ impl<S: Mutation> Ledger<S> {
         let Some(entry) = self.pods.remove(slot) else {
             return;
         };
-        if entry.busy == Busy::Releasing {
-            self.flight.releases = self.flight.releases.saturating_sub(1);
-        }
+        self.request_ended(entry.busy);
         self.refusals.end(slot);
         if let Some(attempt) = entry.attempt.filter(|_| !self.mode.indexed) {
             self.used_attempts.remove(attempt);
@@ -588,6 +598,22 @@ impl<S: Mutation> Ledger<S> {
         self.find(uid).map(|slot| self.entry(slot).revision)
     }
 
+    // ---- Pods of dead nodes ----
+
+    /// REPL-8: the Pod terminates, and its node has been dead for long enough.
+    pub fn pod_given_up(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid).filter(|slot| self.entry(*slot).deleting) {
+            self.update_entry(slot, |entry| entry.given_up = true);
+        }
+    }
+
+    /// Its node may yet end the Pod: look again at this time.
+    pub fn look_again_at(&mut self, uid: &PodUid, at: Timestamp) {
+        if let Some(slot) = self.find(uid).filter(|slot| self.terminating.contains(slot)) {
+            self.looks.insert(slot, at);
+        }
+    }
+
     // ---- responses about Pods ----
 
     /// A release, delete or removal received its response (or was given up): the Pod may be planned for again.
@@ -607,13 +633,19 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn settle(&mut self, slot: Slot, busy: Busy) {
-        if self.entry(slot).busy == Busy::Releasing {
-            self.flight.releases = self.flight.releases.saturating_sub(1);
-        }
+        self.request_ended(self.entry(slot).busy);
         self.update_entry(slot, |entry| {
             entry.busy = busy;
             entry.removal &= busy != Busy::No;
         });
+    }
+
+    fn request_ended(&mut self, busy: Busy) {
+        match busy {
+            Busy::Releasing => self.flight.releases = self.flight.releases.saturating_sub(1),
+            Busy::Discarding => self.flight.discards = self.flight.discards.saturating_sub(1),
+            Busy::No | Busy::Deleting | Busy::Removing | Busy::Refused => {}
+        }
     }
 
     /// A Pod being removed has lost its finalizer; the deletion follows.

@@ -12,12 +12,16 @@ use crate::blueprint::NewPod;
 use crate::conditions::Decision;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, condition};
+use crate::lifetime::EarlyDeletion;
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
 use crate::pending::{self, PENDING_TIMED_OUT};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
+
+/// TTL-16: with so many batches of finished Pods that must go, no further Pods are created.
+const DISCARD_BATCHES: usize = 2;
 
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -26,6 +30,10 @@ pub struct Plan {
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
     pub creations: Vec<NewPod>,
+    /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
+    pub discards: Vec<PodRef>,
+    /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
+    pub looks: Vec<PodRef>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
     /// Why the Job gets no Pods now, although it lacks some. None also if it lacks none, or ends.
@@ -37,6 +45,8 @@ pub struct Plan {
     /// The Job may have changed since its Pods did: read it again before Pods are released uncounted, removed or
     /// created.
     pub must_reread_job: bool,
+    /// Finished Pods are newer than our view of the Job: they are deleted once the stream of Jobs is as new.
+    pub waits_for_job: bool,
     /// Back-offs that have begun: for users.
     pub backoffs: Vec<BackoffNotice>,
 }
@@ -48,6 +58,7 @@ impl Plan {
             && self.deletions.is_empty()
             && self.removals.is_empty()
             && self.creations.is_empty()
+            && self.discards.is_empty()
     }
 
     /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
@@ -66,9 +77,14 @@ impl Plan {
             Hold::PodsBehind(at) => self.waits_for_pods = Some(at),
             Hold::Refused(until) | Hold::Backoff(until) | Hold::IndexBackoff(until) => self.wake(until),
             Hold::UnwantedCreations => self.must_list_pods = true,
-            Hold::JobUnconfirmed => self.must_reread_job = true,
+            Hold::JobUnconfirmed | Hold::Discarding { must_reread_job: true } => self.must_reread_job = true,
             // A change of the Job ends it, a response, or the retry that each such creation has scheduled.
-            Hold::Suspended | Hold::Halting | Hold::Removing | Hold::CreationsInFlight | Hold::CreationsUnknown => {}
+            Hold::Suspended
+            | Hold::Halting
+            | Hold::Removing
+            | Hold::Discarding { must_reread_job: false }
+            | Hold::CreationsInFlight
+            | Hold::CreationsUnknown => {}
         }
         self.held = Some(reason);
     }
@@ -85,6 +101,9 @@ pub enum Hold {
     Halting,
     /// Pods that are not wanted are being removed first (MANAGE-3).
     Removing,
+    /// Finished Pods are counted and deleted first (TTL-16). Those that our view of the Job does not explain wait for a
+    /// newer one.
+    Discarding { must_reread_job: bool },
     /// The API refused to create Pods; they are requested again at this time.
     Refused(Timestamp),
     /// Pods have failed; the next one is created at this time (MANAGE-5).
@@ -188,6 +207,9 @@ impl<S: Mutation> Ledger<S> {
             return plan;
         }
         self.index.advance(now);
+        // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
+        self.plan_discards(&mut plan);
+        self.plan_looks(now, &mut plan);
         let decision = self.decide(now, &mut plan);
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
@@ -479,6 +501,9 @@ impl<S: Mutation> Ledger<S> {
         {
             return Err(Hold::Backoff(until));
         }
+        if self.finished_pods_to_go() >= DISCARD_BATCHES * self.limits.batch {
+            return Err(Hold::Discarding { must_reread_job: plan.waits_for_job });
+        }
         if self.creations.any_unknown() && self.unwanted_creation(missing, now) {
             return Err(Hold::UnwantedCreations);
         }
@@ -744,6 +769,53 @@ impl<S: Mutation> Ledger<S> {
         }
         for slot in unjudged {
             self.push_releasable(slot);
+        }
+    }
+
+    /// TTL-16: the finished Pods that will be deleted, and are still there.
+    fn finished_pods_to_go(&self) -> usize {
+        if self.job.early_deletion == EarlyDeletion::Nothing {
+            return 0;
+        }
+        let uncounted = self.committed.uncounted.len() + self.counts.of(Flag::Due) as usize;
+        let discardable = (self.counts.of(Flag::Discardable) as usize).saturating_sub(self.kept_finished);
+        uncounted + self.index.completed.len() as usize + discardable + self.flight.discards as usize
+    }
+
+    /// TTL-14 to TTL-17: deletes finished Pods that are counted, at most a batch at a time.
+    fn plan_discards(&mut self, plan: &mut Plan) {
+        if self.mode.deleting || self.job.early_deletion == EarlyDeletion::Nothing {
+            return;
+        }
+        let room = self.limits.batch.saturating_sub(self.flight.discards as usize);
+        for slot in self.take_discardable(room, plan) {
+            let revision = Some(self.entry(slot).revision);
+            plan.discards.push(PodRef { revision, ..self.pod_ref(slot) });
+            self.flight.discards += 1;
+            self.update_entry(slot, |entry| entry.busy = Busy::Discarding);
+        }
+    }
+
+    /// REPL-8. Not part of what makes a plan non-empty: nothing is written.
+    fn plan_looks(&mut self, now: Timestamp, plan: &mut Plan) {
+        let Some(wait) = self.job.gives_up_after() else { return };
+        let all: Vec<Slot> = self.terminating.iter().copied().collect();
+        for slot in all {
+            let entry = self.entry(slot);
+            if entry.given_up {
+                continue;
+            }
+            let early = if self.mutation.injects(Bug::GivesUpEarly) { wait } else { Span::ZERO };
+            let first = entry.finished_at.min(now) + wait - early;
+            let due_at = *self.looks.entry(slot).or_insert(first);
+            if due_at > now {
+                plan.wake(due_at);
+                continue;
+            }
+            // The response says when to look again; without one, this does.
+            self.looks.insert(slot, now + wait);
+            plan.wake(now + wait);
+            plan.looks.push(self.pod_ref(slot));
         }
     }
 

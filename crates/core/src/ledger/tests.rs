@@ -1148,3 +1148,78 @@ fn a_deadline_that_counts_exactly_is_not_early() {
     check(false, 10_999, false);
     check(false, 11_000, true);
 }
+
+/// A Job whose counted Pods go.
+fn discards(which: &str, spec: Value) -> Value {
+    let mut job = job(spec);
+    job["metadata"]["annotations"] = json!({"tally.dev/delete-finished-pods": which});
+    job
+}
+
+fn discarded(plan: &Plan) -> Vec<(&str, Option<Revision>)> {
+    plan.discards.iter().map(|pod| (pod.name.as_str(), pod.revision)).collect()
+}
+
+/// TTL-15: recorded, released, tallied, and only then deleted, at the revision that was observed.
+#[test]
+fn a_finished_pod_is_deleted_once_its_count_is_stored() {
+    let mut bench = Bench::new(&discards("succeeded", json!({"completions": 9, "parallelism": 3})));
+    for name in ["a", "b"] {
+        bench.sees(pod(name, 20, "Succeeded"));
+    }
+    bench.sees(pod("c", 21, "Failed"));
+    let plan = bench.plan();
+    assert!(plan.discards.is_empty(), "not recorded");
+    bench.written(&plan, 30);
+    let plan = bench.plan();
+    assert_eq!((plan.releases.len(), plan.discards.len()), (3, 0), "not released");
+    for (name, phase) in [("a", "Succeeded"), ("b", "Succeeded"), ("c", "Failed")] {
+        bench.sees(released(pod(name, 40, phase)));
+        bench.ledger.pod_answered(&uid(name));
+    }
+    bench.passes(1_000);
+    let plan = bench.plan();
+    assert!(plan.discards.is_empty(), "the tally is not stored");
+    bench.written(&plan, 50);
+    let plan = bench.plan();
+    // TTL-17: the last success stays.
+    assert_eq!(discarded(&plan).len(), 1, "{plan:?}");
+    let gone = plan.discards[0].clone();
+    assert_eq!((gone.name.as_str() != "c", gone.revision), (true, Some(Revision(40))));
+    assert!(bench.plan().discards.is_empty(), "requested once");
+    // Refused: retried later. The others proceed.
+    bench.ledger.pod_refused(&gone.uid, bench.now);
+    assert!(bench.plan().discards.is_empty());
+    bench.passes(1_000);
+    assert_eq!(discarded(&bench.plan()), [(gone.name.as_str(), gone.revision)]);
+    bench.ledger.pod_gone_by_response(&gone.uid);
+    assert_eq!(bench.ledger.flight.discards, 0);
+}
+
+/// TTL-15: an old view of the Job does not say what another leader has recorded since.
+#[test]
+fn a_pod_newer_than_the_job_is_not_deleted() {
+    let mut bench = Bench::new(&discards("all", json!({"completions": 9})));
+    bench.jobs_at = 30;
+    bench.sees(released(pod("a", 40, "Succeeded")));
+    bench.sees(released(pod("b", 41, "Succeeded")));
+    let plan = bench.plan();
+    assert!(plan.discards.is_empty() && plan.waits_for_job);
+    bench.jobs_at = 50;
+    assert_eq!(bench.plan().discards.len(), 1, "the other one succeeded last");
+}
+
+/// TTL-16: one below, at, and with the deletions in flight.
+#[test]
+fn pods_that_must_go_hold_up_creations() {
+    for (finished, held) in [(998, false), (999, false), (1_000, true), (1_200, true)] {
+        let mut bench = Bench::new(&discards("all", json!({"completions": 9_000, "parallelism": 500})));
+        for number in 0..finished {
+            bench.sees(released(pod(&format!("p{number}"), 20, "Succeeded")));
+        }
+        let plan = bench.plan();
+        assert_eq!(plan.discards.len(), 500, "a batch");
+        assert_eq!(matches!(plan.held, Some(Hold::Discarding { .. })), held, "{finished}");
+        assert_eq!(plan.creations.is_empty(), held, "{finished}");
+    }
+}

@@ -15,6 +15,7 @@ use tally_core::job::{
     CompletionMode, Condition, JobSpec, JobStatus, JobView, PodReplacementPolicy, Template, Uncounted, condition,
 };
 use tally_core::ledger::Limits;
+use tally_core::lifetime::EarlyDeletion;
 use tally_core::names::PodNames;
 use tally_core::pending::{PendingReason, parse};
 use tally_core::pod::{Exit, Phase, PodView, Restarts};
@@ -86,6 +87,9 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         created_at: ago(2_000),
         deleting: false,
         halts_soon: false,
+        early_deletion: EarlyDeletion::Nothing,
+        ttl_after: Default::default(),
+        replace_terminating_after: None,
         backoff: BackoffPolicy::default(),
         invalid_backoff: None,
         spec: Arc::new(spec),
@@ -466,6 +470,8 @@ pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
         scheduled: seed.scheduled,
         ready: seed.ready,
         ready_changed_at: seed.ready_changed_at,
+        ttl_after_finished: None,
+        node_name: Default::default(),
         finished_at: seed.finished_at,
         index: seed.index,
         failure_count: seed.failure_count,

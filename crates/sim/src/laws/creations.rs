@@ -44,7 +44,7 @@ impl Laws {
         let (late, most) = (late.clone(), life.max_parallelism);
         let waits = job.waits_for_the_end();
         let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now());
-        let live = live.filter(|pod| !pod.ended() && (!pod.deleting() || waits));
+        let live = live.filter(|pod| !pod.ended() && (!pod.deleting() || waits && !self.is_fenced(job, pod)));
         let late = live.map(|pod| pod.metadata.name.to_string()).collect::<BTreeSet<_>>().len() as i64;
         self.require(!told && context.jobs_at < decided_at, "I21", || {
             format!(
@@ -60,6 +60,13 @@ impl Laws {
         });
     }
 
+    /// REPL-9: it terminates, and is counted as failed or released: it may be replaced.
+    pub(super) fn is_fenced(&self, job: &Job, pod: &Pod) -> bool {
+        let recorded = self.history.pods.get(&pod.metadata.uid).and_then(|life| life.recorded);
+        let fenced = recorded == Some(false) || !pod.tracked();
+        super::times::gives_up_after(job).is_some() && pod.deleting() && fenced
+    }
+
     /// I23: the most Pods that live at once is `parallelism` for each instance that leads at a time, and once more for
     /// what a restart from an old list does not know, however often they crash: the next instance finds the names
     /// taken. A Pod that is gone has freed its name, and a request that is still in flight may use it.
@@ -73,6 +80,7 @@ impl Laws {
             .filter(|(_, life)| matches!(life.created_by, Actor::Controller { .. }))
             .filter_map(|(_, life)| life.now())
             .filter(|pod| job.claims(pod) && !pod.ended() && (!pod.deleting() || job.waits_for_the_end()))
+            .filter(|pod| !self.is_fenced(job, pod))
             .count() as i64;
         self.require(live <= most, "I23", || format!("{}: {live} Pods live, {most} at most", job.metadata.name));
     }
@@ -84,7 +92,8 @@ impl Laws {
         let wanted = life.since(context.jobs_at).any(|job| {
             let known = || self.history.known_to(job, context.pods_at);
             let there = known().filter(|(_, life, pod)| {
-                pod.active() && life.removed_by.is_none() || (pod.deleting() && !pod.ended() && job.waits_for_the_end())
+                pod.active() && life.removed_by.is_none()
+                    || (pod.deleting() && !pod.ended() && job.waits_for_the_end() && !self.is_fenced(job, pod))
             });
             let there = there.count() as i64;
             let fresh = known()

@@ -6,6 +6,7 @@ use super::history::{PodLife, counts, fails, judged};
 use super::indexes::{Indexes, read};
 use super::policy::Action;
 use super::read::{Job, Phase, Pod};
+use super::times::gives_up_after;
 use super::{Laws, StatusWrite};
 
 impl Laws {
@@ -22,7 +23,11 @@ impl Laws {
                 let job = self.history.jobs.get(&write.before.metadata.uid)?;
                 job.completed_by.get(&index).copied()
             });
-            let counted = self.may_count(write, uid);
+            let fenced = self.fenced_in_time(write, uid);
+            self.require(fenced != Some(false), "I27", || {
+                format!("{}: {uid} has not ended and is counted as failed before its time", write.after.metadata.name)
+            });
+            let counted = fenced.is_some() || self.may_count(write, uid);
             self.require(counted, "I18", || {
                 format!("{}: {uid} is counted as a failure, and is none that counts", write.after.metadata.name)
             });
@@ -40,6 +45,19 @@ impl Laws {
                 life.recorded.get_or_insert(succeeded);
             }
         }
+    }
+
+    /// I27: whether a Pod that terminates has done so for as long as its Job waits; None if it has ended, or if the Job
+    /// does not wait for the end of its Pods.
+    fn fenced_in_time(&self, write: &StatusWrite<'_>, uid: &PodUid) -> Option<bool> {
+        let job = write.before;
+        let life = self.history.pods.get(uid)?;
+        let failed = |pod: &Pod| fails(job, pod);
+        if job.verdict().is_some() || !job.waits_for_the_end() || life.ever().any(failed) {
+            return None;
+        }
+        let asked_at = life.ever().find_map(|pod| pod.deletion_asked_at())?;
+        Some(gives_up_after(job).is_some_and(|wait| write.now >= asked_at + wait))
     }
 
     /// Whether a Pod has ever failed in a way that must be counted: not ignored, with an index that existed. In a Job

@@ -16,12 +16,16 @@
 //! - I23: how many Pods live at once is bounded (`creations`).
 //! - I24: a running Pod is released only if the Job wanted it gone (`releases`).
 //! - I25: a Pod is created only if it is wanted (`creations`).
+//! - I26: a finished Pod is deleted only if it is counted and its Job, or its own TTL, says so (`deletions`, `oracle.rs`).
+//! - I27: a Pod that has not ended is counted as failed only once its Job need not wait for a dead node any more
+//!   (`failures`); it is replaced only after that, and never counted as a success (I22, I25).
 //! - O1: a Job that waits for others begins once each of them has ended as it wants (`order`).
 //! - O2: a Job that ends because of its order could not begin any more, and has had no Pod (`order`).
 //! - O3: at rest no Job waits for what has happened, or can no longer happen (`order`).
 //! - O4: a Job is resumed once because of its order (`order`).
 
 mod creations;
+mod deletions;
 mod failures;
 mod history;
 pub(crate) mod indexes;
@@ -60,6 +64,8 @@ struct StatusWrite<'a> {
     after: &'a Job,
     actor: Actor,
     context: Context,
+    /// The server's clock.
+    now: Timestamp,
 }
 
 impl Laws {
@@ -92,7 +98,7 @@ impl Laws {
                     self.check_expiry(&before, now);
                 }
                 if before.status != job.status {
-                    let write = StatusWrite { before: &before, after: &job, actor: *actor, context };
+                    let write = StatusWrite { before: &before, after: &job, actor: *actor, context, now };
                     self.check_status(&write);
                 }
             }
@@ -111,6 +117,7 @@ impl Laws {
                     self.check_creation(&uid, *actor, context);
                 } else if controlled {
                     self.check_release(&uid, *actor, context);
+                    self.check_deletion(&uid, context, now);
                 }
             }
         }

@@ -256,7 +256,7 @@ pub(crate) struct PodMetadata {
     #[serde(default)]
     labels: Labels,
     #[serde(default)]
-    annotations: BTreeMap<CompactString, CompactString>,
+    pub(crate) annotations: BTreeMap<CompactString, CompactString>,
     #[serde(default)]
     pub(crate) finalizers: Vec<CompactString>,
     #[serde(default)]
@@ -378,6 +378,12 @@ impl Pod {
 
     pub(crate) fn lose_finalizer(&mut self) {
         self.metadata.finalizers.retain(|finalizer| finalizer != TRACKING);
+    }
+
+    /// When its deletion was requested.
+    pub(crate) fn deletion_asked_at(&self) -> Option<Timestamp> {
+        let grace = Span::from_seconds(self.metadata.deletion_grace_period_seconds);
+        self.metadata.deletion_timestamp.map(|at| at - grace)
     }
 
     pub(crate) fn deleting(&self) -> bool {

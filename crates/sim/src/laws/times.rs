@@ -62,9 +62,20 @@ pub(crate) fn pending_limit(job: &Job) -> Option<Span> {
 }
 
 /// TTL-3 to TTL-5: when a finished Job is to be deleted.
+/// REPL-8: how long a Job waits for a Pod that terminates on a dead node.
+pub(crate) fn gives_up_after(job: &Job) -> Option<Span> {
+    let text = job.metadata.annotations.get("tally.dev/replace-terminating-after")?;
+    let seconds: i64 = text.strip_suffix('s')?.parse().ok()?;
+    Some(Span::from_seconds(seconds)).filter(|_| job.waits_for_the_end() && job.limit_per_index().is_none())
+}
+
 pub(crate) fn expiry(job: &Job) -> Option<Timestamp> {
-    let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.deleting())?;
-    Some(job.terminal()?.last_transition_time? + Span::from_seconds(ttl))
+    let terminal = job.terminal().filter(|_| !job.deleting())?;
+    let name = if terminal.kind == "Complete" { "complete" } else { "failed" };
+    let annotated = job.metadata.annotations.get(format!("tally.dev/ttl-seconds-after-{name}").as_str());
+    let annotated = annotated.and_then(|text| text.parse::<i64>().ok());
+    let ttl = annotated.or(job.spec.ttl_seconds_after_finished)?;
+    Some(terminal.last_transition_time? + Span::from_seconds(ttl))
 }
 
 #[cfg(test)]

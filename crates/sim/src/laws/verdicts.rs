@@ -174,7 +174,7 @@ impl Laws {
         let left = self
             .history
             .known_to(job, write.context.pods_at)
-            .find(|(_, _, pod)| !pod.ended() || pod.tracked())
+            .find(|(_, _, pod)| !(pod.ended() || self.is_fenced(job, pod)) || pod.tracked())
             .map(|(_, _, pod)| pod.metadata.name.clone());
         self.require(left.is_none(), law, || format!("{name} has ended, and {left:?} has not or is not counted"));
     }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +12,7 @@ use clap::Args as ClapArgs;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use tally_core::lifetime::DELETE_FINISHED_PODS;
 use tally_runtime::controller::{Call, Kind, Verb};
 
 use super::server::{Api, Process, Server};
@@ -25,6 +28,13 @@ pub struct Args {
     /// Parallelism of these Jobs
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     parallelism: u32,
+    /// Delete finished Pods of these Jobs once they are counted, and report the most Pods that existed at a time:
+    /// succeeded or all (the annotation tally.dev/delete-finished-pods)
+    #[arg(long, value_name = "WHICH", value_parser = ["succeeded", "all"])]
+    delete_finished_pods: Option<String>,
+    /// Run these Jobs NonIndexed only
+    #[arg(long)]
+    only_non_indexed: bool,
     /// Data directory of the server; its disk is part of the measurement
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -44,7 +54,7 @@ async fn measure(args: &Args) -> Result<()> {
     let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     latency(args, &directory).await?;
     for completions in &args.completions {
-        for indexed in [true, false] {
+        for indexed in [true, false].into_iter().filter(|indexed| !(args.only_non_indexed && *indexed)) {
             whole(args, &directory, *completions, indexed).await?;
         }
     }
@@ -129,7 +139,13 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
         ended = controller.ends() => bail!("tally controller ended: {ended}"),
     }
     let (asked, cpu) = (requests(&server.api).await?, controller.cpu());
-    let (took, finished) = finish(&server.api, &job("whole", completions, args.parallelism, indexed)).await?;
+    let mut body = job("whole", completions, args.parallelism, indexed);
+    let mut most_pods = None;
+    if let Some(which) = &args.delete_finished_pods {
+        body["metadata"]["annotations"] = json!({DELETE_FINISHED_PODS: which});
+        most_pods = Some(count_pods(&server.api).await?);
+    }
+    let (took, finished) = finish(&server.api, &body).await?;
     if finished["status"]["succeeded"] != completions {
         bail!("{} Pods succeeded, expected {completions}", finished["status"]["succeeded"]);
     }
@@ -160,10 +176,36 @@ async fn whole(args: &Args, directory: &std::path::Path, completions: u32, index
     if let Some(peak) = controller.peak_memory() {
         print!(", {} MB peak memory", peak / 1_000_000);
     }
+    if let Some(most_pods) = most_pods {
+        print!(", {} Pods at most", most_pods.load(Ordering::Relaxed));
+    }
     println!();
     let parts: Vec<String> = parts.iter().take(6).map(|(count, what)| format!("{what} {count}")).collect();
     println!("           {}", parts.join(", "));
     Ok(())
+}
+
+/// Follows all Pods from now on. Returns the most that have existed at a time, as the watch shows it.
+async fn count_pods(api: &Api) -> Result<Arc<AtomicI64>> {
+    let mut stream = api.connection()?.watch("/api/v1/pods?watch=true").await?;
+    let most = Arc::new(AtomicI64::new(0));
+    let counted = most.clone();
+    tokio::spawn(async move {
+        let (mut text, mut pods) = (Vec::new(), 0);
+        while let Some(Ok(frame)) = stream.frame().await {
+            text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            let mut from = 0;
+            while let Some(length) = text[from..].iter().position(|byte| *byte == b'\n') {
+                let line = &text[from..from + length];
+                pods += i64::from(line.starts_with(br#"{"type":"ADDED""#));
+                pods -= i64::from(line.starts_with(br#"{"type":"DELETED""#));
+                counted.fetch_max(pods, Ordering::Relaxed);
+                from += length + 1;
+            }
+            text.drain(..from);
+        }
+    });
+    Ok(most)
 }
 
 /// Counts the requests to the server by verb and resource, without watches. The server counts only requests over HTTP,

@@ -54,9 +54,15 @@ pub fn rights(names: &[Name], lease: Option<(&str, &str)>) -> Vec<Permission> {
                 rights.push(everywhere("patch", Kind::JOB, "jobs/status"));
                 let verbs = ["get", "list", "watch", "create", "patch", "delete"];
                 rights.extend(verbs.map(|verb| everywhere(verb, Kind::POD, "pods")));
+                rights.push(everywhere("get", Kind::NODE, "nodes"));
                 rights.extend(["create", "patch"].map(|verb| everywhere(verb, Kind::EVENT, "events")));
             }
-            Name::Ttl => rights.push(everywhere("delete", Kind::JOB, "jobs")),
+            Name::Ttl => {
+                rights.push(everywhere("delete", Kind::JOB, "jobs"));
+                let verbs = ["get", "list", "watch", "delete"];
+                rights.extend(verbs.map(|verb| everywhere(verb, Kind::POD, "pods")));
+                rights.extend(["list", "watch"].map(|verb| everywhere(verb, Kind::NAMESPACE, "namespaces")));
+            }
         }
     }
     if let Some((namespace, name)) = lease {
@@ -258,9 +264,13 @@ mod tests {
         assert_eq!(
             named(&all),
             "get, list, watch, delete jobs.batch; patch jobs/status.batch; get, list, watch, create, patch, delete \
-             pods; create, patch events; get, create, update leases.coordination.k8s.io in namespace kube-system"
+             pods; get nodes; create, patch events; list, watch namespaces; get, create, update \
+             leases.coordination.k8s.io in namespace kube-system"
         );
-        assert_eq!(named(&rights(&[Name::Ttl], None)), "get, list, watch, delete jobs.batch");
+        assert_eq!(
+            named(&rights(&[Name::Ttl], None)),
+            "get, list, watch, delete jobs.batch; get, list, watch, delete pods; list, watch namespaces"
+        );
     }
 
     #[test]

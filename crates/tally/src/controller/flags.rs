@@ -60,7 +60,7 @@ impl Names {
         })
     }
 
-    pub fn make(&self, managed_by: Option<&str>) -> Vec<Box<dyn Controller>> {
+    pub fn make(&self, managed_by: Option<&str>, default_ttl: Option<i32>) -> Vec<Box<dyn Controller>> {
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {
                 Name::After => Box::new(AfterController::new(managed_by.map(Into::into))),
@@ -68,7 +68,7 @@ impl Names {
                     let config = Config { managed_by: managed_by.map(Into::into), ..Config::default() };
                     Box::new(JobController::new(config))
                 }
-                Name::Ttl => Box::new(TtlController::default()),
+                Name::Ttl => Box::new(TtlController::new(default_ttl)),
             }
         };
         self.0.iter().map(make).collect()
@@ -101,6 +101,13 @@ pub fn manager(text: &str) -> Result<String, String> {
 }
 
 /// `15s`, `1m30s`, `500ms`.
+/// A default TTL, in whole seconds (TTL-22).
+pub fn default_ttl(text: &str) -> Result<i32, String> {
+    let time = duration(text)?;
+    let seconds = i32::try_from(time.as_secs()).ok().filter(|_| time.subsec_nanos() == 0);
+    seconds.ok_or_else(|| format!("{text:?} is not a whole number of seconds, at most 2147483647s, such as 24h"))
+}
+
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration such as 15s, 1m30s or 500ms");
     let (mut rest, mut sum) = (text, Duration::ZERO);
@@ -163,7 +170,7 @@ mod tests {
             }
         }
         let made: Vec<&str> =
-            Names(vec![Name::After, Name::Job, Name::Ttl]).make(None).iter().map(|made| made.name()).collect();
+            Names(vec![Name::After, Name::Job, Name::Ttl]).make(None, None).iter().map(|made| made.name()).collect();
         assert_eq!(made, ["after-controller", "job-controller", "ttl-after-finished-controller"]);
     }
 

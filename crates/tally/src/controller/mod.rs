@@ -21,6 +21,7 @@ use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+pub use flags::default_ttl;
 use flags::{Name, Names};
 use health::Health;
 use lead::{Candidate, Outcome};
@@ -53,6 +54,10 @@ pub struct Args {
     /// kubernetes.io/job-controller]
     #[arg(long, value_name = "NAME", value_parser = flags::manager)]
     managed_by: Option<String>,
+    /// How long finished Jobs stay that have no TTL, in namespaces without the annotation
+    /// tally.dev/default-ttl-seconds-after-finished [default: until they are deleted]
+    #[arg(long, value_name = "DURATION", value_parser = flags::default_ttl)]
+    default_ttl: Option<i32>,
     /// Maximum number of requests per second; 0 sets no client-side limit and relies on the flow control of the API
     /// server
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::rate)]
@@ -227,7 +232,7 @@ impl Args {
 /// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
 async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
     let chosen = args.controllers();
-    let controllers = chosen.make(args.managed_by.as_deref());
+    let controllers = chosen.make(args.managed_by.as_deref(), args.default_ttl);
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };

@@ -72,6 +72,8 @@ pub struct Cluster {
     pub pod_gc: PodGcOptions,
     /// Deadlines are never early by a part of a second.
     pub exact_deadlines: bool,
+    /// For finished Jobs that have no TTL.
+    pub default_ttl: Option<i32>,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
@@ -92,7 +94,7 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
         "serviceaccount" => Box::new(service_account::controller()),
-        "ttl" => Box::new(TtlController::default()),
+        "ttl" => Box::new(TtlController::new(cluster.default_ttl)),
         _ => return None,
     })
 }

@@ -99,6 +99,10 @@ pub struct Args {
     /// How long Events are kept after they were last written
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_ttl)]
     event_ttl: Duration,
+    /// How long finished Jobs stay that have no TTL, in namespaces without the annotation
+    /// tally.dev/default-ttl-seconds-after-finished [default: until they are deleted]
+    #[arg(long, value_name = "TIME", value_parser = crate::controller::default_ttl)]
+    default_ttl: Option<i32>,
     /// Disk space for the logs of Pods that have ended; the oldest logs are removed first
     #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = parse_bytes)]
     ended_logs: u64,
@@ -431,6 +435,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         runs_pods: node.is_some(),
         pod_gc: PodGcOptions::default(),
         exact_deadlines: false,
+        default_ttl: args.default_ttl,
     };
     Ok(Ready { registry, server, cluster, metrics, node, audit })
 }

@@ -40,7 +40,8 @@ fn after(action: Option<&Action>) -> Option<Action> {
         }
         Some(Action::DeletePod { .. }) => Action::GetPod { namespace: namespace(), name: name() },
         Some(Action::GetPod { .. }) => Action::ListPods { namespace: namespace(), selector: String::new() },
-        Some(Action::ListPods { .. }) => Action::GetJob { namespace: namespace(), name: name() },
+        Some(Action::ListPods { .. }) => Action::GetNode { name: name() },
+        Some(Action::GetNode { .. }) => Action::GetJob { namespace: namespace(), name: name() },
         Some(Action::GetJob { .. }) => Action::WriteJobStatus {
             namespace: namespace(),
             name: name(),
@@ -60,11 +61,10 @@ fn askers(action: &Action) -> &'static [&'static str] {
     match action {
         Action::CreatePod { .. }
         | Action::PatchPod { .. }
-        | Action::DeletePod { .. }
-        | Action::GetPod { .. }
         | Action::ListPods { .. }
+        | Action::GetNode { .. }
         | Action::WriteJobStatus { .. } => &["job"],
-        Action::GetJob { .. } => &["job", "ttl"],
+        Action::DeletePod { .. } | Action::GetPod { .. } | Action::GetJob { .. } => &["job", "ttl"],
         Action::DeleteJob { .. } => &["ttl"],
     }
 }
@@ -99,7 +99,8 @@ fn asked_by(controller: &str) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     let streams: &[Kind] = match controller {
         "job" => &[Kind::JOB, Kind::POD],
-        "after" | "ttl" => &[Kind::JOB],
+        "after" => &[Kind::JOB],
+        "ttl" => &[Kind::JOB, Kind::POD, Kind::NAMESPACE],
         other => panic!("what does {other} follow?"),
     };
     for kind in streams {
