@@ -209,6 +209,16 @@ pub enum Bug {
     NoPendingTimer,
     /// PENDING-2: a Pod that runs is taken for a pending one.
     PendingCountsRunning,
+    /// GATE-3: the write that ends the tracking of a Job forgets the Pods that are recorded.
+    SwitchDropsRecorded,
+    /// GATE-3: finalizers are removed before the Job is marked as one that is tracked the old way.
+    SwitchReleasesFirst,
+    /// GATE-4: a Job that is tracked the old way adds the Pods that it sees to its counters.
+    LegacyAddsToCount,
+    /// GATE-4: running Pods of such a Job keep their finalizers.
+    LegacyKeepsFinalizers,
+    /// GATE-5: a leader whose gate is on tracks such a Job with finalizers again.
+    LegacyTrackedAgain,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -311,6 +321,11 @@ pub const BUGS: &[Bug] = &[
     Bug::PendingTimeoutEarly,
     Bug::NoPendingTimer,
     Bug::PendingCountsRunning,
+    Bug::SwitchDropsRecorded,
+    Bug::SwitchReleasesFirst,
+    Bug::LegacyAddsToCount,
+    Bug::LegacyKeepsFinalizers,
+    Bug::LegacyTrackedAgain,
 ];
 
 /// Which bugs the code contains.

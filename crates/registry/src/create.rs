@@ -76,7 +76,9 @@ impl Registry {
         let revision: u64 = text::text(&object, "/metadata/resourceVersion").parse().unwrap_or(0);
         let called = called(&object).to_owned();
         let mut namespace_seen = self.admit(target, &called)?;
+        resource.rules.drop_disabled(&mut object, None, self.gates);
         resource.rules.default(&mut object);
+        resource.rules.drop_disabled(&mut object, None, self.gates);
         self.give_identity(&mut object);
         let forbidden = |why: AdmissionError| StatusError::forbidden(resource, &called, &why.0);
         let limits = self.limits(resource, namespace)?;

@@ -8,6 +8,7 @@ use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
 use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
+use tally_core::gates::FeatureGates;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::create::{is_deleting, take_namespace};
@@ -89,7 +90,7 @@ impl Registry {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
             let stored = self.decoded.take(&key, &entry);
-            let mut decision = decide(&target, &requested, &entry, stored, options)?;
+            let mut decision = decide(&target, &requested, &entry, stored, options, self.gates)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = options
                     .check(new, || Some(text::parse(&entry.value)))
@@ -168,6 +169,7 @@ fn decide(
     entry: &Entry,
     stored: Value,
     options: &WriteOptions,
+    gates: FeatureGates,
 ) -> Result<Decision> {
     let resource = target.resource;
     let old = view::from_stored(resource, &stored);
@@ -197,7 +199,14 @@ fn decide(
 
     let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
     let finalizes = target.is_subresource("finalize");
+    let gated = part == Part::Main && !finalizes;
+    if gated {
+        resource.rules.drop_disabled(&mut new, Some(&old), gates);
+    }
     resource.rules.default(&mut new);
+    if gated {
+        resource.rules.drop_disabled(&mut new, Some(&old), gates);
+    }
     meta::prepare_update(&mut new, &old);
     let spec = finalizes.then(|| new.get("spec").cloned().unwrap_or_else(|| json!({})));
     resource.rules.prepare_update(&mut new, &old, part);
@@ -211,6 +220,9 @@ fn decide(
         errors.extend(validate_finalize(&new));
     } else {
         errors.extend(resource.rules.validate_update(&new, &old, part));
+        if gated {
+            errors.extend(resource.rules.validate_gated(&new, &old, gates));
+        }
     }
     if !errors.is_empty() {
         return Err(StatusError { warnings, ..view::invalid(resource, target.name, &errors) });

@@ -106,6 +106,8 @@ pub(crate) struct JobMode {
     pub failing: bool,
     pub succeeding: bool,
     pub deleting: bool,
+    /// Tracked the old way (`legacy.rs`).
+    pub legacy: bool,
     pub waits_for_terminal_phase: bool,
     pub indexed: bool,
     pub index_limit: u32,
@@ -199,8 +201,11 @@ impl Entry {
         !self.phase.is_terminal() && self.deleting && !self.unlisted
     }
 
-    /// COUNT-1.
+    /// COUNT-1. The old way, a Pod that is being deleted is no failure: the Job may have removed it itself.
     pub fn is_failed(&self, mode: JobMode) -> bool {
+        if mode.legacy {
+            return self.phase == Phase::Failed && !self.deleting;
+        }
         self.phase == Phase::Failed
             || (!mode.waits_for_terminal_phase && self.deleting && self.phase != Phase::Succeeded)
     }

@@ -33,8 +33,12 @@ const KEEPING: &str = "after,gc,job,podgc,scheduler,ttl";
 
 /// Pods that have ended are removed earlier than in a cluster, because the state of a run is in the memory of one process:
 /// 5,000 need about 50 MB. The Job's counts do not need them.
-const ENDED_PODS: PodGcOptions =
-    PodGcOptions { period: Span::from_seconds(1), quarantine: Span::from_seconds(40), terminated_pods: Some(5_000) };
+const ENDED_PODS: PodGcOptions = PodGcOptions {
+    period: Span::from_seconds(1),
+    quarantine: Span::from_seconds(40),
+    terminated_pods: Some(5_000),
+    gates: FeatureGates::ALL_ON,
+};
 
 /// Every Pod has its own grace period; this is the upper limit for all of them.
 const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);
