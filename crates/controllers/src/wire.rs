@@ -339,6 +339,7 @@ mod tests {
             uid: JobUid::new("u"),
             revision: Some(Revision(7)),
             status: Box::new(status),
+            ends_tracking: false,
         };
         let body = body(&action);
         assert_eq!(body["metadata"], json!({"uid": "u", "resourceVersion": "7"}));

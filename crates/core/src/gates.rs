@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::job::{JobView, PodReplacementPolicy};
+use crate::job::{JobView, PodReplacementPolicy, RESERVED_MANAGER};
 
 /// A feature that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,48 @@ impl FeatureGates {
         spec.judges_terminating = !self.enabled(Gate::PodDisruptionConditions);
         job
     }
+}
+
+/// How an upgrade to a release that tracks all Jobs with finalizers, and has these gates, would affect a Job (GATE-6). Empty:
+/// not at all.
+pub fn affected(job: &JobView, gates: FeatureGates) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut add = |reason: &str| reasons.push(reason.to_owned());
+    let off = |gate| !gates.enabled(gate);
+    if job.spec.ttl_seconds_after_finished.is_some() && off(Gate::TTLAfterFinished) {
+        add("spec.ttlSecondsAfterFinished has no effect while TTLAfterFinished is off: the Job is not deleted");
+    }
+    if job.status.is_finished() {
+        return reasons;
+    }
+    let mut add = |reason: &str| reasons.push(reason.to_owned());
+    // Without the mark, a Job that has begun shows by its lists whether it is tracked.
+    let begun = job.status.start_time.is_some() || job.status.active > 0 || job.status.succeeded > 0;
+    let tracked = !job.legacy && (job.status.uncounted_terminated_pods.is_some() || !begun);
+    if !tracked && gates.enabled(Gate::JobTrackingWithFinalizers) {
+        add("it is not tracked with finalizers: Pods may be created again for completions whose Pods are gone");
+    }
+    if tracked && begun && off(Gate::JobTrackingWithFinalizers) {
+        add(
+            "its Pods lose their finalizers while JobTrackingWithFinalizers is off, and it is not tracked with them again",
+        );
+    }
+    let external = job.spec.managed_by.as_deref().filter(|manager| *manager != RESERVED_MANAGER);
+    if let Some(manager) = external.filter(|_| off(Gate::JobManagedBy)) {
+        let why = format!("the built-in controller reconciles it beside {manager} while JobManagedBy is off");
+        reasons.push(why);
+    }
+    let mut add = |reason: &str| reasons.push(reason.to_owned());
+    if job.spec.pod_replacement_policy == PodReplacementPolicy::Failed && off(Gate::JobPodReplacementPolicy) {
+        add("terminating Pods are replaced at once while JobPodReplacementPolicy is off");
+    }
+    if job.spec.backoff_limit_per_index.is_some() && off(Gate::JobBackoffLimitPerIndex) {
+        add("spec.backoffLimitPerIndex has no effect while JobBackoffLimitPerIndex is off");
+    }
+    if job.spec.success_policy.is_some() && off(Gate::JobSuccessPolicy) {
+        add("spec.successPolicy has no effect while JobSuccessPolicy is off");
+    }
+    reasons
 }
 
 #[cfg(test)]

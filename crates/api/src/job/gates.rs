@@ -71,8 +71,9 @@ fn mark(job: &mut Map<String, Value>, old: Option<&Value>, gates: FeatureGates) 
 /// Without ElasticIndexedJob the number of indexes is fixed (UPD-3).
 pub(super) fn validate(new: &Value, old: &Value, gates: FeatureGates) -> Vec<FieldError> {
     let (new, old) = (At::root(new), At::root(old));
-    let (completions, before) = (new.at("spec").at("completions"), old.at("spec").at("completions"));
-    let changed = completions.int() != before.int() && super::spec::is_indexed(&new.at("spec"));
+    let (spec, before) = (new.at("spec"), old.at("spec"));
+    let completions = spec.at("completions");
+    let changed = completions.int() != before.at("completions").int() && super::spec::is_indexed(&spec);
     let forbidden = !gates.enabled(Gate::ElasticIndexedJob) && changed && completions.is_set();
     forbidden.then(|| completions.invalid("field is immutable")).into_iter().collect()
 }

@@ -343,7 +343,10 @@ impl<S: Mutation> Ledger<S> {
         let misfit = mode.indexed && valid_index.is_none();
         let failed = entry.is_failed(mode);
         let unaccounted = self.is_unaccounted(entry);
-        let fails_job = (entry.tracked || mode.legacy) && !entry.unlisted && failed && entry.action() == Some(FailureAction::FailJob);
+        let fails_job = (entry.tracked || mode.legacy)
+            && !entry.unlisted
+            && failed
+            && entry.action() == Some(FailureAction::FailJob);
         let counted_failure =
             unaccounted && failed && !entry.is_ignored() && !misfit && !(mode.succeeding && entry.deleting);
         let idle = entry.busy == Busy::No;

@@ -10,11 +10,11 @@
 //! at most the number of Pods that really ended so; their sum would count a Pod twice. A Pod that is removed before it was
 //! seen is not counted, and is replaced: the limitation that finalizers overcome.
 
+use super::Ledger;
 use super::classification::Flag;
 use super::entry::Entry;
 use super::flight::StatusInFlight;
 use super::plan::{Plan, StatusWrite, count, len};
-use super::Ledger;
 use crate::gates::Gate;
 use crate::job::JobStatus;
 use crate::mutation::{Bug, Mutation};
@@ -48,10 +48,7 @@ impl<S: Mutation> Ledger<S> {
         let of = |wanted| self.committed.uncounted.values().filter(|outcome| **outcome == wanted).count();
         let succeeded = if self.mode.indexed { 0 } else { of(crate::accounting::Outcome::Succeeded) };
         let failed = of(crate::accounting::Outcome::Failed);
-        (
-            count(i64::from(status.succeeded) + len(succeeded)),
-            count(i64::from(status.failed) + len(failed)),
-        )
+        (count(i64::from(status.succeeded) + len(succeeded)), count(i64::from(status.failed) + len(failed)))
     }
 
     /// Succeeded and failed, of a Job without completion indexes: the greater of what is stored and what is there.

@@ -87,12 +87,7 @@ impl<S: Mutation> Ledger<S> {
         }
         self.flight.status = Some(flight);
         self.flight.last_batch = batch;
-        plan.status = Some(Box::new(StatusWrite {
-            base: self.job.revision,
-            status,
-            handled,
-            ends_tracking: false,
-        }));
+        plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled, ends_tracking: false }));
     }
 
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to repair.

@@ -175,7 +175,12 @@ fn a_plan_with_any_part_is_not_empty() {
     let pod = PodRef { uid: uid("a"), name: "a".into(), ignored: false, revision: None };
     let removal = Removal { uid: uid("a"), name: "a".into(), revision: Revision(1), tracked: true };
     let new = crate::blueprint::NewPod { name: "a".into(), index: None, failure_count: None, ignored_failure_count: 0 };
-    let write = StatusWrite { base: Revision(1), status: crate::job::JobStatus::default(), handled: Vec::new(), ends_tracking: false };
+    let write = StatusWrite {
+        base: Revision(1),
+        status: crate::job::JobStatus::default(),
+        handled: Vec::new(),
+        ends_tracking: false,
+    };
     for plan in [
         Plan { status: Some(Box::new(write)), ..Plan::default() },
         Plan { releases: vec![pod.clone()], ..Plan::default() },

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_runtime::driver;
 use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,6 +54,10 @@ pub struct Args {
     /// kubernetes.io/job-controller]
     #[arg(long, value_name = "NAME", value_parser = flags::manager)]
     managed_by: Option<String>,
+    /// Switch features of the Job API off or on, as NAME=true|false, separated by commas; `tally version -o json` lists the
+    /// names
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    feature_gates: FeatureGates,
     /// Maximum number of requests per second; 0 sets no client-side limit and relies on the flow control of the API
     /// server
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::rate)]
@@ -100,6 +105,9 @@ pub fn run(args: &Args) -> Result<bool> {
     let lease = lease_of(args)?;
     if args.burst.is_some() && args.qps == 0.0 {
         return Err(anyhow!("--burst has no effect without --qps: with --qps 0 there is no limit"));
+    }
+    if args.managed_by.is_some() && !args.feature_gates.enabled(Gate::JobManagedBy) {
+        return Err(anyhow!("--managed-by needs the feature gate JobManagedBy"));
     }
     log::begin(args.log_format, args.verbose);
     match start(args, lease) {
@@ -156,7 +164,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         version = checks::run(&remote, &server, &controllers.0, &rights) => version?,
         _ = stop.wait_for(|stop| *stop) => return Ok(true),
     };
-    let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
+    let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name, args.feature_gates));
     let served = args.managed_by.as_deref().unwrap_or("none, or kubernetes.io/job-controller");
     tracing::info!(server, version, managed_by = served, "tally {} has started", env!("CARGO_PKG_VERSION"));
     if let Some(listener) = listener {
@@ -227,7 +235,7 @@ impl Args {
 /// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
 async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
     let chosen = args.controllers();
-    let controllers = chosen.make(args.managed_by.as_deref());
+    let controllers = chosen.make(args.managed_by.as_deref(), args.feature_gates);
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
