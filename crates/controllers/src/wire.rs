@@ -59,7 +59,7 @@ pub enum Action {
         uid: JobUid,
         revision: Option<Revision>,
         status: Box<JobStatus>,
-        /// Marks the Job as one that is tracked the old way, in the same write (GATE-3).
+        /// Marks the Job as one that is tracked the old way, in the same write (GATE-7).
         ends_tracking: bool,
     },
     /// Foreground, so that the Pods are deleted first (TTL-7).

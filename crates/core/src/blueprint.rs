@@ -176,7 +176,7 @@ fn index_variable() -> Object<'static> {
     Object(vec![("name".into(), Part::Text(INDEX_VARIABLE.into())), ("valueFrom".into(), Part::Object(source))])
 }
 
-/// The finalizers of the template, and the tracking finalizer exactly if the Pod is tracked with it (GATE-4).
+/// The finalizers of the template, and the tracking finalizer exactly if the Pod is tracked with it (GATE-8).
 fn with_tracking(finalizers: Vec<&RawValue>, track: bool) -> Result<Vec<Part<'_>>, BlueprintError> {
     let mut tracked = false;
     let mut parts = Vec::new();

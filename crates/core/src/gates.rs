@@ -156,7 +156,7 @@ impl FeatureGates {
     }
 }
 
-/// How an upgrade to a release that tracks all Jobs with finalizers, and has these gates, would affect a Job (GATE-6). Empty:
+/// How an upgrade to a release that tracks all Jobs with finalizers, and has these gates, would affect a Job (GATE-10). Empty:
 /// not at all.
 pub fn affected(job: &JobView, gates: FeatureGates) -> Vec<String> {
     let mut reasons = Vec::new();

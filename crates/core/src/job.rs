@@ -27,7 +27,7 @@ pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
 /// On a Job: how its Pods are tracked. Tally ignores every value but the one below (TYPE-10).
 pub const TRACKING_ANNOTATION: &str = "batch.kubernetes.io/job-tracking";
-/// Its value for a Job that is tracked the old way, by the Pods that are there (GATE-3).
+/// Its value for a Job that is tracked the old way, by the Pods that are there (GATE-7).
 pub const TRACKING_LEGACY: &str = "legacy";
 
 /// On a Job with `maxFailedIndexes`: what happens when too many indexes have failed (BLPI-11).
@@ -47,7 +47,7 @@ pub struct JobView {
     pub created_at: Timestamp,
     /// Has a deletionTimestamp.
     pub deleting: bool,
-    /// Tracked the old way, without finalizers (GATE-3).
+    /// Tracked the old way, without finalizers (GATE-7).
     pub legacy: bool,
     /// The gates of the controller that reads it. Fields whose gate is off are already left out (`FeatureGates::apply`).
     pub gates: FeatureGates,

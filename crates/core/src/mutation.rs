@@ -209,15 +209,15 @@ pub enum Bug {
     NoPendingTimer,
     /// PENDING-2: a Pod that runs is taken for a pending one.
     PendingCountsRunning,
-    /// GATE-3: the write that ends the tracking of a Job forgets the Pods that are recorded.
+    /// GATE-7: the write that ends the tracking of a Job forgets the Pods that are recorded.
     SwitchDropsRecorded,
-    /// GATE-3: finalizers are removed before the Job is marked as one that is tracked the old way.
+    /// GATE-7: finalizers are removed before the Job is marked as one that is tracked the old way.
     SwitchReleasesFirst,
-    /// GATE-4: a Job that is tracked the old way adds the Pods that it sees to its counters.
+    /// GATE-8: a Job that is tracked the old way adds the Pods that it sees to its counters.
     LegacyAddsToCount,
-    /// GATE-4: running Pods of such a Job keep their finalizers.
+    /// GATE-8: running Pods of such a Job keep their finalizers.
     LegacyKeepsFinalizers,
-    /// GATE-5: a leader whose gate is on tracks such a Job with finalizers again.
+    /// GATE-9: a leader whose gate is on tracks such a Job with finalizers again.
     LegacyTrackedAgain,
 }
 

@@ -1,4 +1,4 @@
-//! GATE-2: which fields of a Job are stored while a feature gate is off. A field of a new Job is dropped silently; a field
+//! GATE-6: which fields of a Job are stored while a feature gate is off. A field of a new Job is dropped silently; a field
 //! that the stored Job has is kept, so that nothing is lost while the gate is off.
 
 use serde_json::{Map, Value};
@@ -41,7 +41,7 @@ pub(super) fn drop_disabled(new: &mut Value, old: Option<&Value>, gates: Feature
     }
 }
 
-/// GATE-3: a Job that is created while the gate JobTrackingWithFinalizers is off is tracked the old way. No client can add the
+/// GATE-7: a Job that is created while the gate JobTrackingWithFinalizers is off is tracked the old way. No client can add the
 /// mark, nor remove it; controllers add it through /status, which does not come here.
 fn mark(job: &mut Map<String, Value>, old: Option<&Value>, gates: FeatureGates) {
     let marked = |annotations: Option<&Value>| {

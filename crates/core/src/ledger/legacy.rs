@@ -1,4 +1,4 @@
-//! Jobs that are tracked the old way (GATE-3): without finalizers, by the Pods that are there. For Jobs that run while the gate
+//! Jobs that are tracked the old way (GATE-7): without finalizers, by the Pods that are there. For Jobs that run while the gate
 //! JobTrackingWithFinalizers is off, and for those that were started meanwhile.
 //!
 //! One status write ends the tracking of a Job: it adds what is recorded to the counters, sets the lists to null, and marks the

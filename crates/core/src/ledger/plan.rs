@@ -128,7 +128,7 @@ pub struct StatusWrite {
     pub status: JobStatus,
     /// The failure policy's verdicts on the Pods recorded here (METRIC-7).
     pub handled: Vec<FailureAction>,
-    /// The write also marks the Job as one that is tracked the old way (GATE-3).
+    /// The write also marks the Job as one that is tracked the old way (GATE-7).
     pub ends_tracking: bool,
 }
 
