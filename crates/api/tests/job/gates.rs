@@ -12,9 +12,10 @@ const MARK: &str = "batch.kubernetes.io/job-tracking";
 /// What a create does to a Job while gates are off.
 fn created(mut job: Value, gates: FeatureGates) -> Value {
     JobRules.drop_disabled(&mut job, None, gates);
-    JobRules.default(&mut job);
+    // This sets defaults, too.
+    let mut job = create(job).expect("a Job without the fields is valid");
     JobRules.drop_disabled(&mut job, None, gates);
-    create(job).expect("a Job without the fields is valid")
+    job
 }
 
 /// The result of applying a merge patch to a stored Job while gates are off.

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::gates::{FeatureGates, Gate};
 
 const START: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
@@ -1203,14 +1204,14 @@ fn the_write_that_ends_tracking_counts_what_is_recorded_and_clears_the_lists() {
 /// GATE-8: the stored counters, the Pods that are there, and the counters then.
 #[test]
 fn the_old_way_counts_the_pods_that_it_sees_and_never_adds_them_to_what_is_stored() {
-    for (stored, seen, expected, wanted) in [
-        ((0, 0), "SR", (1, 0), 1),
-        ((2, 0), "S", (2, 0), 2),
-        ((1, 0), "SSS", (3, 0), 2),
-        ((0, 2), "F", (0, 2), 0),
-        ((0, 0), "FF", (0, 2), 0),
+    for (stored, seen, expected) in [
+        ((0, 0), "SR", (1, 0)),
+        ((2, 0), "S", (2, 0)),
+        ((1, 0), "SSS", (3, 0)),
+        ((0, 2), "F", (0, 2)),
+        ((0, 0), "FF", (0, 2)),
         // Deleted: the Job may have done that itself.
-        ((0, 0), "d", (0, 0), 2),
+        ((0, 0), "d", (0, 0)),
     ] {
         let mut job = legacy(job(json!({"completions": 9, "parallelism": 2})));
         job["status"] = json!({"startTime": "2023-11-14T22:13:00Z", "succeeded": stored.0, "failed": stored.1});
@@ -1227,13 +1228,18 @@ fn the_old_way_counts_the_pods_that_it_sees_and_never_adds_them_to_what_is_store
             });
         }
         let plan = bench.plan();
-        let status = &plan.status.as_ref().expect("the live counts differ").status;
+        // Counts of Pods that run may be written later.
+        let before = bench.ledger.job().status.clone();
+        let status = plan.status.as_ref().map_or(&before, |write| &write.status);
         assert_eq!((status.succeeded, status.failed), expected, "{stored:?} {seen}");
         assert_eq!(status.uncounted_terminated_pods, None, "{stored:?} {seen}");
-        assert_eq!(plan.creations.len(), wanted, "{stored:?} {seen}");
+        // The first batch is one Pod, and failures are waited for.
+        assert_eq!(plan.creations.len(), usize::from(expected.1 == 0), "{stored:?} {seen}");
         assert!(plan.releases.is_empty());
-        bench.written(&plan, 50);
-        assert!(bench.plan().status.is_none(), "{stored:?} {seen}: nothing is counted again");
+        if plan.status.is_some() {
+            bench.written(&plan, 50);
+            assert!(bench.plan().status.is_none(), "{stored:?} {seen}: nothing is counted again");
+        }
     }
 }
 
