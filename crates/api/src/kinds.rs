@@ -1,6 +1,7 @@
 //! The type of a served resource, and the rules of its objects.
 
 use serde_json::Value;
+use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
 
 use crate::field::FieldError;
@@ -52,8 +53,8 @@ pub enum Part {
 
 /// The rules of one kind. Objects are already decoded: known fields only, no `null`, nothing that the wire form omits.
 ///
-/// The order of a create: `default`, system metadata (name, namespace, UID, creationTimestamp), `prepare_create`,
-/// `validate_create`, `validate_among`, `create_warnings`, `complete`. Of an update: `default`, `prepare_update`, `validate_update`,
+/// The order of a create: `drop_disabled`, `default`, system metadata (name, namespace, UID, creationTimestamp), `prepare_create`,
+/// `validate_create`, `validate_among`, `create_warnings`, `complete`. Of an update: `drop_disabled`, `default`, `prepare_update`, `validate_update`,
 /// `update_warnings`, `complete`. The registry validates the metadata that all kinds share, with `meta`. Admission of a
 /// new object: `admit_create` after `default`, `limit_type` before and after validation, `admit_valid` last.
 pub trait Rules: Sync {
@@ -70,6 +71,15 @@ pub trait Rules: Sync {
 
     /// The errors of a new and otherwise valid object that depend on the other objects of its kind and namespace.
     fn validate_among(&self, _object: &Value, _siblings: &dyn Siblings) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Removes the fields of a new or changed object whose feature gate is off, unless the stored object has them. Runs before
+    /// `default`, which derives values from these fields, and after it, because it may add some.
+    fn drop_disabled(&self, _new: &mut Value, _old: Option<&Value>, _gates: FeatureGates) {}
+
+    /// The errors of a change that a feature gate does not permit.
+    fn validate_gated(&self, _new: &Value, _old: &Value, _gates: FeatureGates) -> Vec<FieldError> {
         Vec::new()
     }
 

@@ -376,7 +376,7 @@ impl<S: Mutation> TtlController<S> {
                 let finished_since = self.waiting.contains_key(&Key::Job(job.uid.clone()));
                 match need(&job, &pod) {
                     None => {}
-                    Some(Need::Failure) if !finished_since => {
+                    Some(Need::Running) if !finished_since => {
                         self.needed.entry(job.uid.clone()).or_default().insert(pod.uid.clone());
                         return;
                     }
@@ -445,20 +445,22 @@ impl<S: Mutation> TtlController<S> {
 }
 
 /// TTL-19: whether a Job still needs a Pod that has ended and lost its finalizer: it has not counted the Pod, or it runs
-/// and derives its back-off from the failure.
+/// and needs to see it.
 fn need(job: &JobView, pod: &PodView) -> Option<Need> {
     let lists = job.status.uncounted();
     let listed = lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid);
-    let fails = pod.phase == Phase::Failed && !job.status.is_finished() && !job.deleting;
-    listed.then_some(Need::Count).or(fails.then_some(Need::Failure))
+    // A Job that is tracked the old way counts the Pods that it sees (GATE-8).
+    let needed = pod.phase == Phase::Failed || job.legacy;
+    let runs = !job.status.is_finished() && !job.deleting;
+    listed.then_some(Need::Count).or((needed && runs).then_some(Need::Running))
 }
 
 /// What a Job needs a Pod for.
 enum Need {
     /// It is about to be counted.
     Count,
-    /// The Job runs.
-    Failure,
+    /// The Job runs, and counts it or derives its back-off from it.
+    Running,
 }
 
 /// The name of a Namespace, and the default that it annotates.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::job::{JobStatus, JobView};
+use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
@@ -63,6 +63,8 @@ pub enum Action {
         uid: JobUid,
         revision: Option<Revision>,
         status: Box<JobStatus>,
+        /// Marks the Job as one that is tracked the old way, in the same write (GATE-7).
+        ends_tracking: bool,
     },
     /// Foreground, so that the Pods are deleted first (TTL-7).
     DeleteJob {
@@ -77,8 +79,8 @@ pub enum Action {
 pub enum PodChange {
     /// Remove the tracking finalizer.
     Release,
-    /// Become the Pod's controller and add the tracking finalizer.
-    Adopt { job: JobUid, job_name: CompactString },
+    /// Become the Pod's controller and, if the Job is tracked with finalizers, add the tracking finalizer.
+    Adopt { job: JobUid, job_name: CompactString, track: bool },
     /// Stop being the Pod's controller and remove the tracking finalizer.
     Disown { job: JobUid },
 }
@@ -138,8 +140,12 @@ pub fn call(action: &Action) -> Call {
         }
         Action::GetNode { name } => Call::new(Verb::Get, Kind::NODE, "", name),
         Action::GetJob { namespace, name } => jobs(Verb::Get, namespace, name),
-        Action::WriteJobStatus { namespace, name, uid, revision, status } => {
-            let body = status_patch(uid, *revision, status);
+        Action::WriteJobStatus { namespace, name, uid, revision, status, ends_tracking } => {
+            let mut body = status_patch(uid, *revision, status);
+            if *ends_tracking {
+                // Metadata can be changed through /status too, so that the mark and the counters are one write.
+                body["metadata"]["annotations"] = json!({TRACKING_ANNOTATION: TRACKING_LEGACY});
+            }
             jobs(Verb::MergePatch, namespace, name).subresource("status").body(&body)
         }
         Action::DeleteJob { namespace, name, uid, revision } => jobs(Verb::Delete, namespace, name).body(&json!({
@@ -162,13 +168,15 @@ fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChang
     let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
     match change {
         PodChange::Release => metadata.extend([release()]),
-        PodChange::Adopt { job, job_name } => {
+        PodChange::Adopt { job, job_name, track } => {
             let owner = json!({
                 "apiVersion": "batch/v1", "kind": "Job", "name": job_name.as_str(), "uid": job.to_string(),
                 "controller": true, "blockOwnerDeletion": true,
             });
             metadata.insert("ownerReferences".to_owned(), json!([owner]));
-            metadata.insert("finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+            if *track {
+                metadata.insert("finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+            }
         }
         PodChange::Disown { job } => {
             let gone = json!([{"$patch": "delete", "uid": job.to_string()}]);
@@ -352,6 +360,7 @@ mod tests {
             uid: JobUid::new("u"),
             revision: Some(Revision(7)),
             status: Box::new(status),
+            ends_tracking: false,
         };
         let body = body(&action);
         assert_eq!(body["metadata"], json!({"uid": "u", "resourceVersion": "7"}));

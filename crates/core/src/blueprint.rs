@@ -79,7 +79,10 @@ pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> 
     if !annotations.0.is_empty() {
         metadata.set("annotations", Part::Object(annotations));
     }
-    metadata.set("finalizers", Part::List(with_tracking(finalizers)?));
+    let finalizers = with_tracking(finalizers, !job.legacy)?;
+    if !finalizers.is_empty() {
+        metadata.set("finalizers", Part::List(finalizers));
+    }
     // The owner references of the template are not copied: they are not the Pod's owners.
     metadata.set("ownerReferences", Part::List(vec![Part::Object(owner(job))]));
 
@@ -173,18 +176,23 @@ fn index_variable() -> Object<'static> {
     Object(vec![("name".into(), Part::Text(INDEX_VARIABLE.into())), ("valueFrom".into(), Part::Object(source))])
 }
 
-fn with_tracking(finalizers: Vec<&RawValue>) -> Result<Vec<Part<'_>>, BlueprintError> {
+/// The finalizers of the template, and the tracking finalizer exactly if the Pod is tracked with it (GATE-8).
+fn with_tracking(finalizers: Vec<&RawValue>, track: bool) -> Result<Vec<Part<'_>>, BlueprintError> {
     let mut tracked = false;
-    for finalizer in &finalizers {
+    let mut parts = Vec::new();
+    for finalizer in finalizers {
         let name: CompactString = serde_json::from_str(finalizer.get())
             .map_err(|problem| unreadable("spec.template.metadata.finalizers", problem))?;
-        tracked |= name == TRACKING_FINALIZER;
+        let tracking = name == TRACKING_FINALIZER;
+        tracked |= tracking;
+        if track || !tracking {
+            parts.push(Part::Raw(finalizer));
+        }
     }
-    let mut finalizers: Vec<_> = finalizers.into_iter().map(Part::Raw).collect();
-    if !tracked {
-        finalizers.push(Part::Text(TRACKING_FINALIZER.into()));
+    if track && !tracked {
+        parts.push(Part::Text(TRACKING_FINALIZER.into()));
     }
-    Ok(finalizers)
+    Ok(parts)
 }
 
 fn owner(job: &JobView) -> Object<'static> {

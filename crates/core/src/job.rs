@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::backoff::BackoffPolicy;
+use crate::gates::FeatureGates;
 use crate::ids::{JobUid, PodUid, Revision};
 use crate::lifetime::{self, EarlyDeletion, TtlByOutcome};
 use crate::pending::{self, PendingTimeouts};
@@ -24,6 +25,11 @@ pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
 /// The number of retries if `backoffLimit` is not set (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
+
+/// On a Job: how its Pods are tracked. Tally ignores every value but the one below (TYPE-10).
+pub const TRACKING_ANNOTATION: &str = "batch.kubernetes.io/job-tracking";
+/// Its value for a Job that is tracked the old way, by the Pods that are there (GATE-7).
+pub const TRACKING_LEGACY: &str = "legacy";
 
 /// On a Job with `maxFailedIndexes`: what happens when too many indexes have failed (BLPI-11).
 pub const HALT_ANNOTATION: &str = "tally.dev/halt";
@@ -42,6 +48,10 @@ pub struct JobView {
     pub created_at: Timestamp,
     /// Has a deletionTimestamp.
     pub deleting: bool,
+    /// Tracked the old way, without finalizers (GATE-7).
+    pub legacy: bool,
+    /// The gates of the controller that reads it. Fields whose gate is off are already left out (`FeatureGates::apply`).
+    pub gates: FeatureGates,
     /// Too many failed indexes end it only when its running Pods have ended (BLPI-11).
     pub halts_soon: bool,
     /// Which of its Pods are deleted once they are counted (TTL-14).
@@ -75,6 +85,8 @@ pub struct JobSpec {
     pub managed_by: Option<CompactString>,
     pub selector: Selector,
     pub restart_policy_on_failure: bool,
+    /// Without PodDisruptionConditions a Pod need not reach a final phase: it has failed once it is being deleted.
+    pub judges_terminating: bool,
     /// From the annotation `tally.dev/pending-timeout`; None also if it cannot be read.
     pub pending_timeouts: Option<Arc<PendingTimeouts>>,
     pub template: Template,
@@ -111,7 +123,8 @@ impl JobSpec {
 
     /// REPL-2: replace a Pod only once its phase is terminal.
     pub fn waits_for_terminal_phase(&self) -> bool {
-        self.pod_replacement_policy == PodReplacementPolicy::Failed || self.pod_failure_policy.is_some()
+        self.pod_replacement_policy == PodReplacementPolicy::Failed
+            || (self.pod_failure_policy.is_some() && !self.judges_terminating)
     }
 
     /// `spec.completions` as the bound of valid indexes; 0 if absent or negative.
@@ -316,6 +329,8 @@ struct WireMeta<'a> {
 struct WireAnnotations {
     #[serde(rename = "tally.dev/halt", default)]
     halt: Option<CompactString>,
+    #[serde(rename = "batch.kubernetes.io/job-tracking", default)]
+    tracking: Option<CompactString>,
     #[serde(rename = "tally.dev/backoff-base", default)]
     backoff_base: Option<CompactString>,
     #[serde(rename = "tally.dev/backoff-max", default)]
@@ -394,6 +409,10 @@ impl WireJob<'_> {
         };
         let wait = self.metadata.annotations.replace_terminating_after.as_deref();
         let replace_terminating_after = wait.and_then(|text| lifetime::terminating_wait(text).ok());
+        let legacy = self.metadata.annotations.tracking.as_deref() == Some(TRACKING_LEGACY);
+        // The old way counts the Pods that it sees, so that none may go early (GATE-8).
+        let early_deletion = early_deletion.filter(|_| !legacy);
+        let replace_terminating_after = replace_terminating_after.filter(|_| !legacy);
         let WireMeta {
             uid,
             namespace,
@@ -437,6 +456,8 @@ impl WireJob<'_> {
             generation: generation.unwrap_or(0),
             created_at: creation_timestamp.unwrap_or_default(),
             deleting: deletion_timestamp.is_some(),
+            legacy,
+            gates: FeatureGates::default(),
             halts_soon,
             early_deletion: early_deletion.unwrap_or_default(),
             ttl_after,
@@ -458,6 +479,7 @@ impl WireJob<'_> {
                 success_policy: spec.success_policy,
                 managed_by: spec.managed_by,
                 selector: spec.selector.unwrap_or_default(),
+                judges_terminating: false,
                 restart_policy_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
                 pending_timeouts: annotations.pending_timeout.and_then(|text| pending::parse(&text).ok()).map(Arc::new),
                 template: Template(spec.template.to_owned().into()),

@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod blueprint;
 pub mod conditions;
 pub mod field_error;
+pub mod gates;
 pub mod ids;
 pub mod indexes;
 pub mod job;

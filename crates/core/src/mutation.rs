@@ -221,6 +221,16 @@ pub enum Bug {
     GivesUpEarly,
     /// I25: a Pod that was given up is replaced before that is stored.
     ReplacesUnfenced,
+    /// GATE-7: the write that ends the tracking of a Job forgets the Pods that are recorded.
+    SwitchDropsRecorded,
+    /// GATE-7: finalizers are removed before the Job is marked as one that is tracked the old way.
+    SwitchReleasesFirst,
+    /// GATE-8: a Job that is tracked the old way adds the Pods that it sees to its counters.
+    LegacyAddsToCount,
+    /// GATE-8: running Pods of such a Job keep their finalizers.
+    LegacyKeepsFinalizers,
+    /// GATE-9: a leader whose gate is on tracks such a Job with finalizers again.
+    LegacyTrackedAgain,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -329,6 +339,11 @@ pub const BUGS: &[Bug] = &[
     Bug::TtlIgnoresOutcome,
     Bug::GivesUpEarly,
     Bug::ReplacesUnfenced,
+    Bug::SwitchDropsRecorded,
+    Bug::SwitchReleasesFirst,
+    Bug::LegacyAddsToCount,
+    Bug::LegacyKeepsFinalizers,
+    Bug::LegacyTrackedAgain,
 ];
 
 /// Which bugs the code contains.

@@ -39,6 +39,8 @@ pub struct NodeOptions {
     /// counted, as on a scale-down, so they neither count against `backoffLimit` nor delay the next Pod. The number of
     /// times is limited: see `losses`.
     pub release_lost: bool,
+    /// Pods that end because of the node get the condition DisruptionTarget (the gate PodDisruptionConditions).
+    pub disruption_conditions: bool,
     /// Pods whose annotations ask for it get the environment of the node's own process.
     pub shares_env: bool,
     /// The shim is told to which task an attempt belongs: its output is followed, or its end is recorded.
@@ -72,6 +74,7 @@ impl NodeOptions {
             report_after: Span::from_millis(200),
             measure_storage_every: Span::from_seconds(10),
             release_lost: false,
+            disruption_conditions: true,
             shares_env: false,
             tells_source: false,
             results: None,

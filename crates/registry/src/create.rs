@@ -70,13 +70,20 @@ impl Registry {
         mut decoded: Decoded,
         options: &WriteOptions,
     ) -> Result<Written> {
-        target.resource.rules.default(&mut decoded.object);
+        self.fill_in(target.resource, &mut decoded.object);
         // The objects of this process itself, which are most Pods, get managers when they are applied for the first time.
         if !options.field_manager.is_empty() {
             let now = self.now().to_string();
             apply::created(target.resource, &mut decoded.object, writer(&target, options, &now));
         }
         self.create_tracked(target, decoded, options).await
+    }
+
+    /// The defaults of a new object. Fields whose gate is off are left out, also those that have a default.
+    pub(crate) fn fill_in(&self, resource: &Resource, object: &mut Value) {
+        resource.rules.drop_disabled(object, None, self.gates);
+        resource.rules.default(object);
+        resource.rules.drop_disabled(object, None, self.gates);
     }
 
     /// Creates an object that has its defaults and its managers.

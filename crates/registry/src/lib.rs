@@ -29,6 +29,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tally_api::kinds::{Resource, Subresource};
 use tally_api::status_error::StatusError;
+use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
 use tally_store::backup::{Backup, BackupFile};
@@ -109,6 +110,7 @@ pub struct Registry {
     quotas: Quotas,
     env: Box<dyn Env>,
     tokens: OnceLock<Arc<dyn TokenIssuer>>,
+    gates: FeatureGates,
 }
 
 /// What is known about the store, for metrics.
@@ -125,7 +127,20 @@ type Result<T> = std::result::Result<T, StatusError>;
 
 impl Registry {
     pub fn new(store: Store, env: Box<dyn Env>) -> Self {
-        Self { store, decoded: DecodedObjects::default(), quotas: Quotas::default(), env, tokens: OnceLock::new() }
+        Self {
+            store,
+            decoded: DecodedObjects::default(),
+            quotas: Quotas::default(),
+            env,
+            tokens: OnceLock::new(),
+            gates: FeatureGates::default(),
+        }
+    }
+
+    /// The feature gates that decide which fields are stored. All are on unless this is called.
+    #[must_use]
+    pub fn with_gates(self, gates: FeatureGates) -> Self {
+        Self { gates, ..self }
     }
 
     /// Sets the source of service account tokens. Only the first call has an effect.

@@ -7,6 +7,7 @@ use tally_api::kinds::{PriorityClasses, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_api::{catalog, pod};
+use tally_core::gates::Gate;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::create::take_namespace;
@@ -64,7 +65,9 @@ impl Registry {
         asked.precondition_uid.get_or_insert_with(|| text::text(&seen, "/metadata/uid").to_owned());
         self.change_pod(pod, asked.dry_run, |entry, object| {
             check_preconditions(&pod, &asked, entry, object)?;
-            pod::add_disruption_target(object, now);
+            if self.gates.enabled(Gate::PodDisruptionConditions) {
+                pod::add_disruption_target(object, now);
+            }
             Ok(())
         })
         .await?;

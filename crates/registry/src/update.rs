@@ -9,6 +9,7 @@ use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
 use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
+use tally_core::gates::FeatureGates;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
 
 use crate::create::{is_deleting, take_namespace};
@@ -126,7 +127,7 @@ impl Registry {
         metadata(&mut object).remove("resourceVersion");
         let mut decoded = conform(target.resource, object, options.field_validation)?;
         decoded.warnings.extend(warnings);
-        target.resource.rules.default(&mut decoded.object);
+        self.fill_in(target.resource, &mut decoded.object);
         self.create_tracked(target, decoded, options).await
     }
 
@@ -143,7 +144,7 @@ impl Registry {
             };
             let stored = self.decoded.take(&key, &entry);
             let now = self.now().to_string();
-            let mut decision = decide(&target, &requested, &entry, stored, options, &now)?;
+            let mut decision = decide(&target, &requested, &entry, stored, options, self.gates, &now)?;
             if let Outcome::Put(new) = &decision.outcome
                 && let Err(failure) = options
                     .check(new, || Some(text::parse(&entry.value)))
@@ -228,6 +229,7 @@ fn decide(
     entry: &Entry,
     stored: Value,
     options: &WriteOptions,
+    gates: FeatureGates,
     now: &str,
 ) -> Result<Decision> {
     let resource = target.resource;
@@ -265,7 +267,14 @@ fn decide(
 
     let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
     let finalizes = target.is_subresource("finalize");
+    let gated = part == Part::Main && !finalizes;
+    if gated {
+        resource.rules.drop_disabled(&mut new, Some(&old), gates);
+    }
     resource.rules.default(&mut new);
+    if gated {
+        resource.rules.drop_disabled(&mut new, Some(&old), gates);
+    }
     if !matches!(requested, RequestedState::Apply(_)) {
         apply::updated(resource, &old, &mut new, writer(target, options, now));
     }
@@ -282,6 +291,9 @@ fn decide(
         errors.extend(validate_finalize(&new));
     } else {
         errors.extend(resource.rules.validate_update(&new, &old, part));
+        if gated {
+            errors.extend(resource.rules.validate_gated(&new, &old, gates));
+        }
     }
     if !errors.is_empty() {
         return Err(StatusError { warnings, ..view::invalid(resource, target.name, &errors) });

@@ -13,6 +13,9 @@ macro_rules! sometimes {
 
 sometimes! {
     Completed => "a Job completed",
+    TrackingEnded => "the tracking of a Job ended",
+    TrackingEndedWithBacklog => "the tracking of a Job ended while Pods were recorded",
+    LegacyReleased => "a Pod lost its finalizer because its Job is tracked the old way",
     Failed => "a Job failed",
     Conflict => "a status write met a conflict",
     StaleReadActedOn => "a request was made from a view that was behind",

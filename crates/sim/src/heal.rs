@@ -8,6 +8,7 @@ use tally_runtime::controller::Kind;
 
 use crate::counters::Sometimes;
 use crate::oracle::Violation;
+use crate::setup::TrackingGate;
 use crate::trace::describe_job;
 use crate::world::World;
 
@@ -17,6 +18,10 @@ impl<S: Mutation> World<S> {
         self.healing = true;
         self.choices.next_strip();
         self.trace.say(|| "--- faults stop ---".to_owned());
+        if self.setup.tracking == TrackingGate::EndsOff {
+            self.tracking.fill(false);
+            (0..self.setup.instances).for_each(|at| self.crash(at));
+        }
         self.heal_hosts();
         self.end_elections();
         self.users_make_up();

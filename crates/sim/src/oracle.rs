@@ -15,6 +15,9 @@
 //! - I12: the same seed gives the same trace (`crates/sim/tests/cli.rs`).
 //! - I13: every status that is written passes the server's validation (`host/network.rs`).
 //! - I14: work is done once.
+//! - F1: the write that ends the tracking of a Job moves exactly the recorded UIDs into the counters.
+//! - F2: a Job that is tracked the old way never has more completions or failures than Pods that ended so.
+//! - F3: such a Job is never tracked with finalizers again.
 //! - L1: a leader has stopped before another takes over (`election.rs`).
 //! - E1: no event is recorded more often than it happened (`heal.rs`).
 //! - M1: a controller writes only to the Jobs of its own manager (`world.rs`).
@@ -94,6 +97,8 @@ struct JobGhost {
     gone: bool,
     /// A third party has written its status.
     meddled: bool,
+    /// It is tracked the old way, without finalizers.
+    legacy: bool,
 }
 
 impl JobGhost {
@@ -211,6 +216,7 @@ impl Oracle {
             ghost.limits.push((after.revision, after.spec.index_limit()));
         }
         ghost.gone |= gone;
+        let was_legacy = std::mem::replace(&mut ghost.legacy, after.legacy);
         ghost.ever_suspended |= after.spec.suspend;
         if before.is_none_or(|before| {
             before.status.completed_indexes != after.status.completed_indexes
@@ -229,10 +235,15 @@ impl Oracle {
             }
             return;
         };
+        if was_legacy || after.legacy {
+            self.check_legacy(before, after, was_legacy, counters);
+        }
         if before.status == after.status {
             return;
         }
-        self.check_lists(before, after, api, counters);
+        if !after.legacy {
+            self.check_lists(before, after, api, counters);
+        }
         self.check_indexes(before, after);
         self.check_monotone(before, after);
         self.check_finish(before, after, actor, api, counters);
@@ -321,6 +332,45 @@ impl Oracle {
                 after.name
             );
         }
+    }
+
+    /// F1, F2, F3.
+    fn check_legacy(&mut self, before: &JobView, after: &JobView, was_legacy: bool, counters: &mut Counters) {
+        let (old, new) = (&before.status, &after.status);
+        let (name, indexed) = (&after.name, after.spec.is_indexed());
+        require!(self, after.legacy, "F3", "{name}: it is no longer marked as tracked the old way");
+        let listed = new.uncounted_terminated_pods.is_some();
+        require!(self, !listed, "F3", "{name}: it is tracked the old way, and UIDs can be listed again");
+        if !was_legacy {
+            counters.hit(Sometimes::TrackingEnded);
+            let lists = old.uncounted();
+            let ended = (if indexed { 0 } else { lists.succeeded.len() as i32 }, lists.failed.len() as i32);
+            let expected = (old.succeeded + ended.0, old.failed + ended.1);
+            let found = (new.succeeded, new.failed);
+            require!(self, found == expected, "F1", "{name}: counts {found:?} when tracking ended, not {expected:?}");
+            if !lists.is_empty() {
+                counters.hit(Sometimes::TrackingEndedWithBacklog);
+            }
+            for uid in lists.succeeded.iter().chain(&lists.failed) {
+                if let Some(ghost) = self.pods.get_mut(uid) {
+                    ghost.tallied += 1;
+                    let (pod, tallied) = (ghost.name.clone(), ghost.tallied);
+                    require!(self, tallied == 1, "I1", "{pod} was tallied {tallied} times");
+                }
+            }
+            return;
+        }
+        let own = || self.pods.values().filter(|ghost| ghost.job.as_ref() == Some(&after.uid));
+        let succeeded = own().filter(|ghost| ghost.ever_succeeded()).count() as i32;
+        let failed = own().filter(|ghost| ghost.ever_failed).count() as i32;
+        require!(
+            self,
+            new.succeeded <= succeeded && new.failed <= failed,
+            "F2",
+            "{name}: {} succeeded of {succeeded}, {} failed of {failed}",
+            new.succeeded,
+            new.failed
+        );
     }
 
     /// I8, and that no index is invented.
@@ -600,7 +650,8 @@ impl Oracle {
         require!(self, live <= bound, "I7", "{}: {live} Pods live, parallelism {allowed}", job.name);
         self.check_work(&job);
         let current = self.jobs.get(&job.uid).is_some_and(|ghost| ghost.spec_since <= context.jobs_at);
-        if job.spec.limits_each_index() || !context.clocks_sane || !current {
+        // The old way, the deletion of a Pod is no failure, and nothing is promised about the wait after it.
+        if job.spec.limits_each_index() || !context.clocks_sane || !current || job.legacy {
             return;
         }
         if let Some(retry_at) = self.laws.retry_at(&job.uid, context.pods_at) {
@@ -661,6 +712,10 @@ impl Oracle {
     /// Why a Pod of an existing Job need not be counted.
     fn forgiveness(&self, pod: &PodView, job: &JobView, counters: &mut Counters) -> Option<&'static str> {
         let ghost = self.jobs.get(&job.uid);
+        if job.legacy {
+            counters.hit(Sometimes::LegacyReleased);
+            return Some("its Job is tracked the old way");
+        }
         if job.deleting {
             return Some("its Job is being deleted");
         }
@@ -743,7 +798,7 @@ impl Oracle {
             if !ghost.ever_tracked || ghost.forgiven.is_some() || !ghost.ended || ghost.tallied == 1 {
                 continue;
             }
-            let Some(known) = self.jobs.get(job).filter(|known| !known.gone) else {
+            let Some(known) = self.jobs.get(job).filter(|known| !known.gone && !known.legacy) else {
                 continue;
             };
             // BLPI-3: kept, and not counted yet, by a Job that stays suspended.

@@ -4,7 +4,7 @@ use tally_core::ledger::Limits;
 
 use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
-use crate::setup::{FailurePolicyKind, JobSetup, Setup, Weights};
+use crate::setup::{FailurePolicyKind, JobSetup, Setup, TrackingGate, Weights};
 
 pub struct Scenario {
     pub name: &'static str,
@@ -70,6 +70,22 @@ fn plain(job: &mut JobSetup) {
         annotations: Vec::new(),
         pod_annotations: Vec::new(),
     };
+}
+
+/// Jobs that run long enough for the gate of tracking to change in the middle.
+fn gates(setup: &mut Setup, tracking: TrackingGate) {
+    calm(setup);
+    setup.tracking = tracking;
+    let at = setup.chaos_steps;
+    for (number, job) in setup.jobs.iter_mut().enumerate() {
+        plain(job);
+        job.manual_selector = None;
+        job.completions = Some(4 + (at % 5) as i32);
+        (job.fail_percent, job.backoff_limit) = ([10, 40][at / 5 % 2], [6, 20][at / 10 % 2]);
+        if (at + number) % 7 == 3 && job.indexed {
+            (job.per_index, job.backoff_limit) = (Some(2), i32::MAX);
+        }
+    }
 }
 
 /// Several rules that match the same Pods, so that their order matters.
@@ -282,6 +298,39 @@ pub const SCENARIOS: &[Scenario] = &[
             calm(setup);
             setup.weights.drop_request = 4;
             setup.weights.drop_reply = 6;
+        },
+    },
+    Scenario {
+        name: "gates-switch",
+        about: "F1 F2 F3: every restart switches the tracking with finalizers off or on",
+        tune: |setup| {
+            gates(setup, TrackingGate::Switches);
+            setup.instances = 1;
+            setup.weights.crash = 5;
+        },
+    },
+    Scenario {
+        name: "gates-skew",
+        about: "F1 F2 F3: two leaders, and only one of them tracks with finalizers",
+        tune: |setup| {
+            gates(setup, TrackingGate::Skewed);
+            setup.instances = 2;
+            setup.weights.pause = 5;
+            setup.weights.crash = 1;
+        },
+    },
+    Scenario {
+        name: "gates-off",
+        about: "F1 F2 F3 I6: as gates-switch, with lost requests and Pods that others delete; off at the end",
+        tune: |setup| {
+            gates(setup, TrackingGate::EndsOff);
+            setup.weights.crash = 4;
+            setup.weights.drop_request = 2;
+            setup.weights.drop_reply = 2;
+            setup.weights.refuse = 1;
+            setup.weights.cut = 2;
+            setup.weights.pod_monkey = 2;
+            setup.weights.job_monkey = 1;
         },
     },
     Scenario {

@@ -126,6 +126,18 @@ pub struct JobSetup {
     pub pod_annotations: Vec<(&'static str, &'static str)>,
 }
 
+/// The gate JobTrackingWithFinalizers of the instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackingGate {
+    On,
+    /// Every start of an instance chooses.
+    Switches,
+    /// The same, and it is off in all instances once the faults stop.
+    EndsOff,
+    /// Off in every second instance: two leaders that do not agree.
+    Skewed,
+}
+
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub instances: usize,
@@ -159,6 +171,8 @@ pub struct Setup {
     pub only_scales: bool,
     pub weights: Weights,
     pub jobs: Vec<JobSetup>,
+    /// How the gate JobTrackingWithFinalizers of the instances changes.
+    pub tracking: TrackingGate,
     /// All controllers, on nodes, instead of models of a node and a garbage collector.
     pub cluster: Option<ClusterSetup>,
 }
@@ -216,6 +230,7 @@ impl Setup {
             only_scales: false,
             weights,
             jobs,
+            tracking: TrackingGate::On,
             cluster: None,
         }
     }

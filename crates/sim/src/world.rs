@@ -8,6 +8,7 @@ use compact_str::CompactString;
 use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::mutation::Mutation;
@@ -22,7 +23,7 @@ use crate::election::Candidate;
 use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
 use crate::oracle::{Context, Oracle, Violation};
-use crate::setup::{JobSetup, NAMESPACE, OTHER_MANAGER, Setup};
+use crate::setup::{JobSetup, NAMESPACE, OTHER_MANAGER, Setup, TrackingGate};
 use crate::trace::{Trace, describe_call, describe_job};
 
 /// When the world begins: a round date without special meaning.
@@ -46,6 +47,8 @@ pub struct World<S: Mutation> {
     pub(crate) starts: Starts,
     pub(crate) evidence: Evidence,
     pub(crate) judge: Judge,
+    /// Whether the gate JobTrackingWithFinalizers of each instance is on.
+    pub(crate) tracking: Vec<bool>,
 }
 
 /// How many controllers were started, and which one is next.
@@ -95,6 +98,7 @@ impl<S: Mutation> World<S> {
             hosts: Vec::new(),
             sent: Vec::new(),
             judge: Judge::default(),
+            tracking: (0..setup.instances).map(|at| setup.tracking != TrackingGate::Skewed || at % 2 == 0).collect(),
             setup,
         };
         let Setup { lease, events, order, .. } = world.setup;
@@ -127,7 +131,9 @@ impl<S: Mutation> World<S> {
         let brain = match role {
             Role::Job => {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
-                let config = Config { limits: self.setup.limits, managed_by, ..Config::default() };
+                let on = instance.is_none_or(|instance| self.tracking[instance]);
+                let gates = FeatureGates::ALL_ON.with(Gate::JobTrackingWithFinalizers, on);
+                let config = Config { limits: self.setup.limits, managed_by, gates, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
             }
             Role::After => {

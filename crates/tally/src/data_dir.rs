@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use tally_core::gates::FeatureGates;
 use tally_registry::Registry;
 use tally_server::{SystemEnv, pki};
 use tally_store::backup::BackupFile;
 use tally_store::{OpenError, Store, StoreOptions};
 
 /// Opens a registry on a store and creates the objects that every cluster starts with.
-pub async fn begin(store: Store) -> Result<Arc<Registry>> {
-    let registry = Arc::new(Registry::new(store, Box::new(SystemEnv)));
+pub async fn begin(store: Store, gates: FeatureGates) -> Result<Arc<Registry>> {
+    let registry = Arc::new(Registry::new(store, Box::new(SystemEnv)).with_gates(gates));
     let begun = registry.begin().await;
     begun.map_err(|failure| anyhow!("cannot create the initial objects of the cluster: {}", failure.message))?;
     Ok(registry)

@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod certs;
+mod check_upgrade;
 mod controller;
 mod data_dir;
 mod hollow;
@@ -18,6 +19,7 @@ mod salvage;
 mod signals;
 mod up;
 mod user;
+mod version;
 
 use std::io::Write;
 
@@ -75,6 +77,8 @@ enum Command {
     Check(salvage::CheckArgs),
     /// Copy everything that can be read of a damaged data directory to a new one
     Salvage(salvage::SalvageArgs),
+    /// List the Jobs that an upgrade, or switching a feature gate off, would affect
+    CheckUpgrade(check_upgrade::Args),
     /// Run the Job controllers against a Kubernetes API server
     Controller(controller::Args),
     /// Run hollow nodes for a cluster: they start no process and report what the annotations of the Pods request; for
@@ -83,6 +87,8 @@ enum Command {
     Hollow(hollow::Args),
     /// Load-test an API server and print one line of results per case
     Bench(bench::Args),
+    /// Print the version and the feature gates
+    Version(version::Args),
     /// Print completions for a shell: tally completion bash > /etc/bash_completion.d/tally
     Completion { shell: clap_complete::Shell },
     /// Print the manual page of tally or of one of its commands: tally man run | man -l -
@@ -104,6 +110,8 @@ fn main() -> std::process::ExitCode {
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),
+        Command::CheckUpgrade(args) => return check_upgrade::run(&args),
+        Command::Version(args) => Ok(print(version::text(&args).as_bytes())),
         Command::Up(args) => up::run(&args),
         Command::User(args) => user::run(&args),
         Command::Certs(args) => certs::run(&args),

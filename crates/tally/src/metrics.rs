@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tally_core::gates::{FeatureGates, Gate};
 use tally_metrics::{Buckets, Counters, Gauges, Histograms, Label, MetricKind, MetricRegistry};
 use tally_runtime::controller::{Call, Metric, Reply, Stream, Verb};
 use tally_runtime::driver::api::WatchError;
@@ -54,6 +55,7 @@ pub struct ControllerMetrics {
     reachable: Gauges<0>,
     /// The values of `controller_name` seen so far.
     managers: Mutex<BTreeSet<String>>,
+    gates: Gauges<2>,
 }
 
 fn mode(indexed: bool) -> &'static str {
@@ -74,6 +76,13 @@ fn result(succeeded: bool) -> &'static str {
 }
 
 impl ControllerMetrics {
+    /// The feature gates of this process.
+    pub fn gates(&self, gates: FeatureGates) {
+        for gate in Gate::ALL {
+            self.gates.set([gate.name().into(), gate.stage().into()], i64::from(gates.enabled(gate)));
+        }
+    }
+
     pub fn new(metrics: &MetricRegistry) -> Self {
         let mode = "completion_mode";
         let buckets = |first, count| Buckets::exponential(first, count).le_first();
@@ -106,6 +115,11 @@ impl ControllerMetrics {
                 Buckets::exponential(0.001, 15),
             ),
             limit_use: Arc::default(),
+            gates: metrics.gauges(
+                "kubernetes_feature_enabled",
+                "1 if the feature gate is on, 0 if not",
+                ["name", "stage"],
+            ),
             leader: metrics.gauges("leader_election_master_status", "1 if this process leads, 0 if not", ["name"]),
             sync_durations: metrics.histograms(
                 "job_controller_job_sync_duration_seconds",

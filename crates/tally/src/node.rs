@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use futures_util::stream;
 use tally_api::catalog;
 use tally_api::options::ListOptions;
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::mailbox::{Mailbox, carry};
@@ -74,6 +75,7 @@ pub struct NodeSettings {
     pub measure_storage_every: Option<Span>,
     /// The records of attempts stay when the process has ended.
     pub keeps: bool,
+    pub gates: FeatureGates,
 }
 
 /// A running node.
@@ -96,7 +98,7 @@ impl ThisNode {
         driven: driver::DriverOptions,
         tasks: Option<TaskOptions>,
     ) -> Result<Self> {
-        let NodeSettings { root, stdin, isolation, pids_limit, measure_storage_every, keeps } = settings;
+        let NodeSettings { root, stdin, isolation, pids_limit, measure_storage_every, keeps, gates } = settings;
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
         config.pids_limit = pids_limit;
@@ -123,6 +125,7 @@ impl ThisNode {
         let mut options = options(&root)?;
         options.security = abilities::own(isolates);
         options.measure_storage_every = measure_storage_every.unwrap_or(options.measure_storage_every);
+        options.disruption_conditions = gates.enabled(Gate::PodDisruptionConditions);
         options.shares_env = tasks.shares_env;
         options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();

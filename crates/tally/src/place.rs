@@ -43,6 +43,11 @@ pub struct PlaceFlags {
 }
 
 impl PlaceFlags {
+    /// The namespace that was given. None: all are meant.
+    pub fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// The same place, as the flags of a command that a message proposes.
     pub fn words(&self) -> String {
         words(self.data_dir.as_deref(), self.context.as_deref(), self.kubeconfig.as_deref(), self.namespace.as_deref())

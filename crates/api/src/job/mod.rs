@@ -7,12 +7,14 @@
 mod annotations;
 mod changes;
 mod defaults;
+mod gates;
 mod identity;
 mod policies;
 mod spec;
 mod status;
 
 use serde_json::{Map, Value};
+use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
@@ -35,6 +37,14 @@ impl Rules for JobRules {
 
     fn default(&self, object: &mut Value) {
         defaults::job(object);
+    }
+
+    fn drop_disabled(&self, new: &mut Value, old: Option<&Value>, gates: FeatureGates) {
+        gates::drop_disabled(new, old, gates);
+    }
+
+    fn validate_gated(&self, new: &Value, old: &Value, gates: FeatureGates) -> Vec<FieldError> {
+        gates::validate(new, old, gates)
     }
 
     fn prepare_create(&self, object: &mut Value, _now: Timestamp) {

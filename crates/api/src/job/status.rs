@@ -50,6 +50,7 @@ fn spec(spec: &At<'_, '_>) -> JobSpec {
         managed_by: None,
         selector: Selector::default(),
         restart_policy_on_failure: false,
+        judges_terminating: false,
         pending_timeouts: None,
         template: Template(Arc::from(RawValue::NULL.to_owned())),
     }

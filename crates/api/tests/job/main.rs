@@ -4,6 +4,7 @@
 
 mod annotations;
 mod changes;
+mod gates;
 mod identity;
 mod spec;
 

@@ -447,7 +447,7 @@ impl<S: Mutation> JobController<S> {
         }
         self.timers.extend(later.into_keys().map(|uid| (now + GET_RETRY, WorkItem::Reconsider(uid))));
         for (uid, (name, revision)) in pods {
-            let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone() };
+            let change = PodChange::Adopt { job: job.clone(), job_name: view.name.clone(), track: !view.legacy };
             let action = Action::PatchPod {
                 namespace: view.namespace.clone(),
                 name,

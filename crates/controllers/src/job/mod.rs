@@ -20,6 +20,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use compact_str::{CompactString, format_compact};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
@@ -27,7 +28,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
-use crate::wire::{self, Action, Object};
+use crate::wire::{self, Action, Answer, Object};
 pub use external::UNSERVED_AFTER;
 use external::Unserved;
 use lists::PodListQueue;
@@ -58,11 +59,18 @@ pub struct Config {
     pub unserved_after: Span,
     /// DEADLINE-7: deadlines are never early by the part of a second that a startTime does not have.
     pub exact_deadlines: bool,
+    pub gates: FeatureGates,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { managed_by: None, limits: Limits::default(), unserved_after: UNSERVED_AFTER, exact_deadlines: false }
+        Self {
+            managed_by: None,
+            limits: Limits::default(),
+            unserved_after: UNSERVED_AFTER,
+            exact_deadlines: false,
+            gates: FeatureGates::default(),
+        }
     }
 }
 
@@ -351,6 +359,15 @@ impl<S: Mutation> JobController<S> {
         self.jobs.insert(job)
     }
 
+    /// A Job without the fields whose gate is off. Everything that this controller knows about a Job has passed here.
+    fn gated(&self, job: JobView) -> JobView {
+        let mut job = self.config.gates.apply(job);
+        if self.mutation.injects(Bug::LegacyTrackedAgain) && job.gates.enabled(Gate::JobTrackingWithFinalizers) {
+            job.legacy = false;
+        }
+        job
+    }
+
     fn is_ours(&self, job: &JobView) -> bool {
         job.is_managed_by(self.config.managed_by.as_deref())
     }
@@ -463,7 +480,7 @@ impl<S: Mutation> Controller for JobController<S> {
         self.observe_clock(now);
         match input {
             Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
-                Ok(job) => self.observe(Object::Job(Arc::new(job)), now, out),
+                Ok(job) => self.observe(Object::Job(Arc::new(self.gated(job))), now, out),
                 Err(_) => self.observe_unreadable(Resource::Jobs, &bytes, now, out),
             },
             Input::Apply(Kind::POD, bytes) => match PodView::from_json(&bytes) {
@@ -503,7 +520,10 @@ impl<S: Mutation> Controller for JobController<S> {
             }
             Input::Response { request, reply, served_at } => {
                 if let Some((pending, action)) = self.requests.remove(&request) {
-                    let answer = wire::answer(self.mutation, &action, &reply);
+                    let mut answer = wire::answer(self.mutation, &action, &reply);
+                    if let Answer::Done(Object::Job(job)) = &mut answer {
+                        *job = Arc::new(self.gated(JobView::clone(job)));
+                    }
                     // Neither clock may be ahead: a Pod is not given up early.
                     let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
                     match pending {

@@ -207,6 +207,7 @@ impl<S: Mutation> JobController<S> {
             uid: view.uid.clone(),
             revision,
             status: Box::new(write.status.clone()),
+            ends_tracking: write.ends_tracking,
         };
         self.send(out, Pending::Status { job: view.uid.clone(), write, before: view.clone() }, action);
         None

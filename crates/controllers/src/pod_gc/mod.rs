@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
 use serde_json::{Value, json};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
@@ -39,12 +40,13 @@ pub struct PodGcOptions {
     pub quarantine: Span,
     /// How many ended Pods may stay. None: all of them.
     pub terminated_pods: Option<usize>,
+    pub gates: FeatureGates,
 }
 
 impl Default for PodGcOptions {
     fn default() -> Self {
         let (period, quarantine) = (Span::from_seconds(20), Span::from_seconds(40));
-        Self { period, quarantine, terminated_pods: Some(12_500) }
+        Self { period, quarantine, terminated_pods: Some(12_500), gates: FeatureGates::default() }
     }
 }
 
@@ -330,12 +332,14 @@ impl<S: Mutation> PodGc<S> {
         if self.busy.contains(&uid) {
             return;
         }
-        if pod.has_ended() || reason == Reason::Surplus || self.mutation.injects(Bug::RemovesUntold) {
+        let untold = !self.options.gates.sets_phase_before_deletion();
+        if pod.has_ended() || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
             self.delete(&key, uid, out);
             return;
         }
         let call = Call::new(Verb::StrategicPatch, Kind::POD, &key.0, &key.1).subresource("status");
-        let call = call.body(&failed(pod, reason, now));
+        let disrupts = self.options.gates.enabled(Gate::PodDisruptionConditions);
+        let call = call.body(&failed(pod, reason, disrupts, now));
         self.busy.insert(uid.clone());
         self.asked.ask(PodGcRequest::Fail { key, uid }, call, out);
     }
@@ -390,13 +394,13 @@ impl<S: Mutation> PodGc<S> {
     }
 }
 
-/// GC-2: only the loss of a node is a disruption.
-fn failed(pod: &Pod, reason: Reason, now: Timestamp) -> Value {
+/// GC-2: only the loss of a node is a disruption, and only with the gate PodDisruptionConditions is it told.
+fn failed(pod: &Pod, reason: Reason, disrupts: bool, now: Timestamp) -> Value {
     let mut status = json!({"phase": "Failed"});
     if let Some(generation) = pod.generation {
         status["observedGeneration"] = generation.into();
     }
-    if reason == Reason::Orphaned {
+    if reason == Reason::Orphaned && disrupts {
         let mut condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
             "message": "PodGC: node no longer exists",

@@ -250,3 +250,25 @@ fn the_loss_of_a_large_node_is_worked_off_in_turns() {
     }
     assert_eq!(ended, 500);
 }
+
+/// GC-2, GATE-6.
+#[test]
+fn without_their_gates_lost_pods_get_no_condition_or_no_phase() {
+    let conditions = FeatureGates::ALL_ON.with(Gate::PodDisruptionConditions, false);
+    let both = conditions.with(Gate::JobPodReplacementPolicy, false);
+    for (gates, first) in [
+        (FeatureGates::ALL_ON, "patch pods ns/a/status"),
+        (conditions, "patch pods ns/a/status"),
+        (both, "delete pods ns/a"),
+    ] {
+        let options = PodGcOptions { gates, ..PodGcOptions::default() };
+        let mut probe = with(options, &[node("n", "True", &[])], &[pod("a", "gone", "Running", 7)]);
+        probe.passes(40_000);
+        probe.answer(0, refused(404, "NotFound"));
+        assert_eq!(probe.asks(), [first], "{gates:?}");
+        if gates == conditions {
+            let status = &probe.body(0)["status"];
+            assert_eq!((&status["phase"], status.get("conditions")), (&json!("Failed"), None));
+        }
+    }
+}

@@ -321,6 +321,10 @@ impl<S: Mutation> Ledger<S> {
         if entry.unlisted {
             return Standing::Live;
         }
+        if mode.legacy {
+            let keeps = self.mutation.injects(Bug::LegacyKeepsFinalizers) && entry.is_active();
+            return if keeps { Standing::Live } else { Standing::Releasable };
+        }
         let sticky = !self.mutation.injects(Bug::ClassificationNotSticky);
         if sticky && entry.recorded.is_some() && entry.is_active() {
             // Another writer has listed a running Pod among those that have ended. It has yet to end.
@@ -388,8 +392,11 @@ impl<S: Mutation> Ledger<S> {
         let (active, terminating) = (entry.is_active(), entry.is_terminating());
         let misfit = mode.indexed && valid_index.is_none();
         let failed = entry.is_failed(mode);
-        let unaccounted = entry.tracked && !entry.unlisted && entry.recorded.is_none() && !entry.index_counted;
-        let fails_job = entry.tracked && !entry.unlisted && failed && entry.action() == Some(FailureAction::FailJob);
+        let unaccounted = self.is_unaccounted(entry);
+        let fails_job = (entry.tracked || mode.legacy)
+            && !entry.unlisted
+            && failed
+            && entry.action() == Some(FailureAction::FailJob);
         let counted_failure =
             unaccounted && failed && !entry.is_ignored() && !misfit && !(mode.succeeding && entry.deleting);
         let idle = entry.busy == Busy::No;
@@ -403,7 +410,8 @@ impl<S: Mutation> Ledger<S> {
         classification.set(Flag::Removing, active && entry.removal);
         classification.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
         classification.set(Flag::Held, entry.recorded.is_some() && (entry.tracked || active));
-        classification.set(Flag::NewSucceeded, standing == Standing::Due(Outcome::Succeeded));
+        let succeeds = standing == Standing::Due(Outcome::Succeeded) || self.is_legacy_success(entry);
+        classification.set(Flag::NewSucceeded, succeeds);
         classification.set(Flag::NewFailed, counted_failure || standing == Standing::Due(Outcome::Failed));
         classification.set(Flag::Due, matches!(standing, Standing::Due(_)));
         classification.set(Flag::Releasable, standing == Standing::Releasable && idle);
@@ -420,13 +428,14 @@ impl<S: Mutation> Ledger<S> {
             classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
         let limits = self.job.spec.pending_timeouts.as_deref();
-        if let Some(limits) = limits.filter(|_| active && entry.tracked && self.is_pending(entry)) {
+        if let Some(limits) = limits.filter(|_| active && (entry.tracked || mode.legacy) && self.is_pending(entry)) {
             classification.pending_until = limits.due_at(entry.created_at, entry.pending.as_deref());
         }
         if (active || terminating) && entry.phase != Phase::Unknown {
             classification.restarts = entry.restarts.sum;
         }
-        classification.index = entry.index.filter(|_| mode.indexed && (!entry.phase.is_terminal() || entry.tracked));
+        let matters = !entry.phase.is_terminal() || entry.tracked || mode.legacy;
+        classification.index = entry.index.filter(|_| mode.indexed && matters);
         classification
     }
 

@@ -111,6 +111,8 @@ pub(crate) struct JobMode {
     pub failing: bool,
     pub succeeding: bool,
     pub deleting: bool,
+    /// Tracked the old way (`legacy.rs`).
+    pub legacy: bool,
     pub waits_for_terminal_phase: bool,
     pub indexed: bool,
     pub index_limit: u32,
@@ -212,8 +214,11 @@ impl Entry {
         self.given_up && (self.recorded.is_some() || !self.tracked)
     }
 
-    /// COUNT-1, REPL-8.
+    /// COUNT-1, REPL-8. The old way, a Pod that is being deleted is no failure: the Job may have removed it itself.
     pub fn is_failed(&self, mode: JobMode) -> bool {
+        if mode.legacy {
+            return self.phase == Phase::Failed && !self.deleting;
+        }
         let ends = !mode.waits_for_terminal_phase || self.given_up;
         self.phase == Phase::Failed || (ends && self.deleting && self.phase != Phase::Succeeded)
     }

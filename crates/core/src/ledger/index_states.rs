@@ -147,8 +147,7 @@ impl<S: Mutation> Ledger<S> {
         for (slot, entry) in self.pods_of(index) {
             active += u32::from(entry.is_active());
             terminating |= entry.is_terminating();
-            let unaccounted = entry.tracked && entry.recorded.is_none() && !entry.index_counted && !entry.unlisted;
-            if !unaccounted {
+            if !self.is_unaccounted(entry) {
                 continue;
             }
             completes |= entry.phase == Phase::Succeeded;

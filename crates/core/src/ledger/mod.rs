@@ -14,6 +14,7 @@ mod entry;
 mod flight;
 mod freshness;
 mod index_states;
+mod legacy;
 mod lists;
 mod plan;
 mod pod_table;
@@ -404,7 +405,7 @@ impl<S: Mutation> Ledger<S> {
     pub fn apply_pod(&mut self, pod: &PodView, via: ObservedVia, now: Timestamp) {
         let in_list = via == ObservedVia::Stream;
         self.freshness.pod_observed(pod.revision);
-        if !pod.tracked && !self.committed.uncounted.contains_key(&pod.uid) {
+        if !pod.tracked && !self.mode.legacy && !self.committed.uncounted.contains_key(&pod.uid) {
             self.freshness.doubt_job(pod.revision);
         }
         let (spec, mutation) = (self.job.spec.clone(), self.mutation);
@@ -749,6 +750,7 @@ fn mode(job: &JobView) -> JobMode {
         succeeding,
         failing: !succeeding && status.is_true(condition::FAILURE_TARGET),
         deleting: job.deleting,
+        legacy: job.legacy,
         waits_for_terminal_phase: job.spec.waits_for_terminal_phase(),
         indexed: job.spec.is_indexed(),
         index_limit: job.spec.index_limit(),

@@ -147,6 +147,8 @@ pub struct StatusWrite {
     pub status: JobStatus,
     /// The failure policy's verdicts on the Pods recorded here (METRIC-7).
     pub handled: Vec<FailureAction>,
+    /// The write also marks the Job as one that is tracked the old way (GATE-7).
+    pub ends_tracking: bool,
 }
 
 /// How far the streams have been observed when a plan is made.
@@ -199,6 +201,13 @@ impl<S: Mutation> Ledger<S> {
         if self.mutation.injects(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
             return plan;
         }
+        if self.must_end_tracking() {
+            if self.mutation.injects(Bug::SwitchReleasesFirst) {
+                self.plan_sweep(&mut plan);
+            }
+            self.end_tracking(&mut plan);
+            return plan;
+        }
         let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
         let unknown_is_gone = pods_at >= foreign_at;
         let pods_at = pods_at.max(self.lists.own_at);
@@ -235,12 +244,18 @@ impl<S: Mutation> Ledger<S> {
         if self.mode.indexed {
             return len(self.committed.completed.len()) + len(self.index.completed.len());
         }
+        if self.mode.legacy {
+            return self.legacy_counts().0;
+        }
         let status = &self.job.status;
         i64::from(status.succeeded) + self.counts.of(Flag::NewSucceeded) + len(status.uncounted().succeeded.len())
     }
 
     /// COUNT-4.
-    fn failed(&self) -> i64 {
+    pub(super) fn failed(&self) -> i64 {
+        if self.mode.legacy {
+            return self.legacy_counts().1;
+        }
         let status = &self.job.status;
         i64::from(status.failed) + self.counts.of(Flag::NewFailed) + len(status.uncounted().failed.len())
     }

@@ -10,6 +10,7 @@ use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
+use crate::gates::Gate;
 use crate::ids::Revision;
 use crate::job::{JobStatus, Uncounted, condition};
 use crate::mutation::{Bug, Mutation};
@@ -86,7 +87,7 @@ impl<S: Mutation> Ledger<S> {
         }
         self.flight.status = Some(flight);
         self.flight.last_batch = batch;
-        plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled }));
+        plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled, ends_tracking: false }));
     }
 
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to repair.
@@ -99,6 +100,12 @@ impl<S: Mutation> Ledger<S> {
                 || self.committed.indexes_differ
                 || (self.mode.indexed && self.job.status.succeeded != self.indexed_successes()),
         );
+        if self.mode.legacy {
+            let status = &self.job.status;
+            let succeeded = !self.mode.indexed && i64::from(status.succeeded) != self.succeeded();
+            let seen = [succeeded, i64::from(status.failed) != self.failed(), !status.uncounted().is_empty()];
+            return indexes + mends + seen.into_iter().filter(|differs| *differs).count();
+        }
         let due = self.counts.of(Flag::Due) as usize;
         tallyable + due.min(room) + indexes + mends
     }
@@ -108,14 +115,14 @@ impl<S: Mutation> Ledger<S> {
         let (active, ready, terminating) = self.live_counts(backs_off);
         status.active != active
             || status.ready != Some(ready)
-            || status.terminating != Some(terminating)
-            || status.uncounted_terminated_pods.is_none()
+            || status.terminating != terminating
+            || status.uncounted_terminated_pods.is_none() != self.mode.legacy
             || (status.start_time.is_none() && !self.job.spec.suspend)
     }
 
     /// Active, ready and terminating, computed from the same set of Pods, so that they are always consistent (S20,
     /// S27).
-    fn live_counts(&self, backs_off: bool) -> (i32, i32, i32) {
+    fn live_counts(&self, backs_off: bool) -> (i32, i32, Option<i32>) {
         let mut active = self.counts.of(Flag::Active);
         let mut ready = self.counts.of(Flag::Ready);
         if self.mutation.injects(Bug::ActiveZeroInBackoff) && backs_off {
@@ -124,13 +131,15 @@ impl<S: Mutation> Ledger<S> {
         if self.mutation.injects(Bug::ForgetOwnDeletions) {
             ready += self.counts.of(Flag::ReadyTerminating);
         }
-        (count(active), count(ready), count(self.counts.of(Flag::Terminating)))
+        let shown = self.job.gates.enabled(Gate::JobPodReplacementPolicy);
+        (count(active), count(ready), shown.then(|| count(self.counts.of(Flag::Terminating))))
     }
 
     /// FIN-6 phase 2: everything is counted and released, nothing runs, and nothing is about to run.
     fn may_finish(&self) -> bool {
         let settled = self.counts.of(Flag::Tracked) == 0 || self.mutation.injects(Bug::FinishWithBacklog);
-        let ended = self.counts.of(Flag::Terminating) == 0 || self.mutation.injects(Bug::FinishWhileTerminating);
+        let early = !self.job.gates.delays_terminal_conditions() || self.mutation.injects(Bug::FinishWhileTerminating);
+        let ended = self.counts.of(Flag::Terminating) == 0 || early;
         settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
     }
 
@@ -201,13 +210,17 @@ impl<S: Mutation> Ledger<S> {
             handled.extend(entry.action().filter(|_| recorded && outcome == Outcome::Failed));
         }
         status.uncounted_terminated_pods = Some(lists);
+        if self.mode.legacy {
+            (status.succeeded, status.failed) = (count(self.succeeded()), count(self.failed()));
+            status.uncounted_terminated_pods = None;
+        }
         self.next_indexes(&mut status, &mut flight);
         batch += flight.completed.len();
 
         let (active, ready, terminating) = self.live_counts(backs_off);
         status.active = active;
         status.ready = Some(ready);
-        status.terminating = Some(terminating);
+        status.terminating = terminating;
 
         if status.start_time.is_none() && !spec.suspend {
             status.start_time = Some(at);

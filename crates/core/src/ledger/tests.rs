@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::gates::{FeatureGates, Gate};
 
 const START: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
@@ -175,7 +176,12 @@ fn a_plan_with_any_part_is_not_empty() {
     let pod = PodRef { uid: uid("a"), name: "a".into(), ignored: false, revision: None };
     let removal = Removal { uid: uid("a"), name: "a".into(), revision: Revision(1), tracked: true };
     let new = crate::blueprint::NewPod { name: "a".into(), index: None, failure_count: None, ignored_failure_count: 0 };
-    let write = StatusWrite { base: Revision(1), status: crate::job::JobStatus::default(), handled: Vec::new() };
+    let write = StatusWrite {
+        base: Revision(1),
+        status: crate::job::JobStatus::default(),
+        handled: Vec::new(),
+        ends_tracking: false,
+    };
     for plan in [
         Plan { status: Some(Box::new(write)), ..Plan::default() },
         Plan { releases: vec![pod.clone()], ..Plan::default() },
@@ -1221,5 +1227,129 @@ fn pods_that_must_go_hold_up_creations() {
         assert_eq!(plan.discards.len(), 500, "a batch");
         assert_eq!(matches!(plan.held, Some(Hold::Discarding { .. })), held, "{finished}");
         assert_eq!(plan.creations.is_empty(), held, "{finished}");
+    }
+}
+
+// ---- feature gates ----
+
+fn gated(job: &Value, off: &[Gate]) -> Bench {
+    let gates = off.iter().fold(FeatureGates::ALL_ON, |gates, gate| gates.with(*gate, false));
+    let view = Arc::new(gates.apply(JobView::clone(&job_view(job))));
+    Bench { ledger: Ledger::new(view, Limits::default(), NoMutation), now: START, pods_at: 100, jobs_at: 100 }
+}
+
+fn legacy(mut job: Value) -> Value {
+    job["metadata"]["annotations"] = json!({"batch.kubernetes.io/job-tracking": "legacy"});
+    job
+}
+
+/// GATE-7: one write ends the tracking, and nothing else happens before it.
+#[test]
+fn the_write_that_ends_tracking_counts_what_is_recorded_and_clears_the_lists() {
+    let mut recorded = job(json!({"completions": 5, "parallelism": 2}));
+    let lists = json!({"succeeded": ["a", "b"], "failed": ["c"]});
+    recorded["status"] = json!({"succeeded": 1, "failed": 2, "uncountedTerminatedPods": lists});
+    let mut bench = gated(&recorded, &[Gate::JobTrackingWithFinalizers]);
+    // However old the Pods are.
+    bench.pods_at = 0;
+    bench.sees(pod("a", 20, "Succeeded"));
+    bench.sees(pod("d", 21, "Succeeded"));
+    let plan = bench.plan();
+    let write = plan.status.as_ref().expect("a status write");
+    assert!(write.ends_tracking && plan.releases.is_empty() && plan.creations.is_empty());
+    assert_eq!((write.status.succeeded, write.status.failed), (3, 3));
+    assert_eq!(write.status.uncounted_terminated_pods, None);
+    assert!(bench.plan().is_empty(), "one write at a time");
+    // Until it is stored, the Job is as it was.
+    bench.ledger.status_unwritten();
+    assert!(bench.plan().status.is_some_and(|write| write.ends_tracking));
+    let stored = JobView { legacy: true, ..JobView::clone(&bench.stored(&plan, 40)) };
+    bench.ledger.status_written(Arc::new(stored), bench.now);
+    bench.pods_at = 100;
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), ["a", "d"], "every finalizer goes");
+    // An Indexed Job counts by its indexes.
+    recorded["spec"]["completionMode"] = "Indexed".into();
+    recorded["status"]["completedIndexes"] = "0".into();
+    let plan = gated(&recorded, &[Gate::JobTrackingWithFinalizers]).plan();
+    let write = plan.status.expect("a status write");
+    assert_eq!((write.status.succeeded, write.status.failed), (1, 3));
+}
+
+/// GATE-8: the stored counters, the Pods that are there, and the counters then.
+#[test]
+fn the_old_way_counts_the_pods_that_it_sees_and_never_adds_them_to_what_is_stored() {
+    for (stored, seen, expected) in [
+        ((0, 0), "SR", (1, 0)),
+        ((2, 0), "S", (2, 0)),
+        ((1, 0), "SSS", (3, 0)),
+        ((0, 2), "F", (0, 2)),
+        ((0, 0), "FF", (0, 2)),
+        // Deleted: the Job may have done that itself.
+        ((0, 0), "d", (0, 0)),
+    ] {
+        let mut job = legacy(job(json!({"completions": 9, "parallelism": 2})));
+        job["status"] = json!({"startTime": "2023-11-14T22:13:00Z", "succeeded": stored.0, "failed": stored.1});
+        // The gate of this leader is on: the mark decides (GATE-9).
+        let mut bench = Bench::new(&job);
+        for (at, phase) in seen.chars().enumerate() {
+            let name = format!("p{at}");
+            let pod = |phase| released(pod(&name, 20 + at as u64, phase));
+            bench.sees(match phase {
+                'S' => pod("Succeeded"),
+                'F' => pod("Failed"),
+                'd' => deleting(pod("Failed")),
+                _ => pod("Running"),
+            });
+        }
+        let plan = bench.plan();
+        // Counts of Pods that run may be written later.
+        let before = bench.ledger.job().status.clone();
+        let status = plan.status.as_ref().map_or(&before, |write| &write.status);
+        assert_eq!((status.succeeded, status.failed), expected, "{stored:?} {seen}");
+        assert_eq!(status.uncounted_terminated_pods, None, "{stored:?} {seen}");
+        // The first batch is one Pod, and failures are waited for.
+        assert_eq!(plan.creations.len(), usize::from(expected.1 == 0), "{stored:?} {seen}");
+        assert!(plan.releases.is_empty());
+        if plan.status.is_some() {
+            bench.written(&plan, 50);
+            assert!(bench.plan().status.is_none(), "{stored:?} {seen}: nothing is counted again");
+        }
+    }
+}
+
+/// GATE-8.
+#[test]
+fn the_old_way_completes_indexes_by_the_pods_that_it_sees() {
+    let mut job = legacy(job(json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4})));
+    job["status"] = json!({"startTime": "2023-11-14T22:13:00Z", "succeeded": 1, "completedIndexes": "2"});
+    let mut bench = Bench::new(&job);
+    bench.sees(at_index(released(pod("a", 20, "Succeeded")), 0));
+    bench.sees(at_index(pod("b", 21, "Running"), 1));
+    let plan = bench.plan();
+    let status = &plan.status.as_ref().expect("an index is complete").status;
+    assert_eq!((&*status.completed_indexes, status.succeeded, status.active), ("0,2", 2, 1));
+    assert_eq!(created(&plan).iter().map(|(_, index)| *index).collect::<Vec<_>>(), [Some(3)]);
+    assert_eq!(names(&plan.releases), ["b"], "a running Pod loses its finalizer too");
+}
+
+/// GATE-6, GATE-5: what the status shows, and when the Job ends, with gates off.
+#[test]
+fn terminating_pods_are_hidden_without_their_gate_and_do_not_delay_the_end_without_both() {
+    let (replacement, managed) = (Gate::JobPodReplacementPolicy, Gate::JobManagedBy);
+    for (off, shown, ends) in [
+        (&[][..], Some(1), false),
+        (&[replacement], None, false),
+        (&[managed], Some(1), false),
+        (&[replacement, managed], None, true),
+    ] {
+        let mut failed = job(json!({"completions": 1, "parallelism": 1}));
+        let target = json!({"type": "FailureTarget", "status": "True", "reason": "r", "message": "m"});
+        let status = json!({"startTime": "2023-11-14T22:13:00Z", "failed": 1, "conditions": [target]});
+        failed["status"] = status;
+        let mut bench = gated(&failed, off);
+        bench.sees(deleting(released(pod("a", 20, "Running"))));
+        let status = bench.plan().status.expect("the live counts differ").status;
+        assert_eq!((status.terminating, status.is_finished()), (shown, ends), "{off:?}");
     }
 }

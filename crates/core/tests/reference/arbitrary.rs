@@ -10,6 +10,7 @@ use proptest::sample::select;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tally_core::backoff::BackoffPolicy;
+use tally_core::gates::FeatureGates;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{
     CompletionMode, Condition, JobSpec, JobStatus, JobView, PodReplacementPolicy, Template, Uncounted, condition,
@@ -73,6 +74,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         managed_by: None,
         selector: Selector::default(),
         restart_policy_on_failure: false,
+        judges_terminating: false,
         pending_timeouts: None,
         template: Template(Arc::from(RawValue::from_string("{}".into()).expect("is JSON"))),
     };
@@ -86,6 +88,8 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         generation: 1,
         created_at: ago(2_000),
         deleting: false,
+        legacy: false,
+        gates: FeatureGates::default(),
         halts_soon: false,
         early_deletion: EarlyDeletion::Nothing,
         ttl_after: Default::default(),
@@ -210,6 +214,7 @@ pub fn spec() -> impl Strategy<Value = JobSpec> {
                 pod_failure_policy: failure.map(|rules| FailurePolicy { rules }),
                 success_policy: success.map(|rules| SuccessPolicy { rules }),
                 restart_policy_on_failure: on_failure,
+                judges_terminating: false,
                 // Drawn from what is drawn already, so that the cases of a seed stay what they were.
                 pending_timeouts: TIMEOUTS
                     .get((parallelism.unsigned_abs() as usize + usize::from(suspend)) % 16)

@@ -197,7 +197,8 @@ impl PodWorker {
             let message = self.unenforced.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
             set(LIMITS_ENFORCED, &ConditionState::fails().because("NotSupportedByNode", Some(message)));
         }
-        if let (Some("PodFailed"), Some((reason, message))) = (over, self.disruption(node)) {
+        let disruption = self.disruption(node).filter(|_| node.disruption_conditions);
+        if let (Some("PodFailed"), Some((reason, message))) = (over, disruption) {
             set("DisruptionTarget", &ConditionState::holds().because(reason, Some(message)));
         }
         list.into()

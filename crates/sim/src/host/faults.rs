@@ -14,6 +14,7 @@ use tally_runtime::response::{Interpreted, interpret};
 use super::{Host, Sent, Source};
 use crate::cluster::Role;
 use crate::counters::Sometimes;
+use crate::setup::TrackingGate;
 use crate::trace::describe_call;
 use crate::world::World;
 
@@ -154,6 +155,11 @@ impl<S: Mutation> World<S> {
 
     fn crash_one(&mut self, at: usize) {
         let Host { role, instance, incarnation, clock, .. } = self.hosts[at];
+        let switches = matches!(self.setup.tracking, TrackingGate::Switches | TrackingGate::EndsOff);
+        if let Some(instance) = instance.filter(|_| role == Role::Job && switches && !self.healing) {
+            self.tracking[instance] = self.choices.below(2) == 0;
+            self.trace.say(|| format!("the gate of tracking is now {}", self.tracking[instance]));
+        }
         if self.trace.lines.is_some() {
             let name = self.host_name(at);
             self.trace.say(|| format!("{name} crashes and starts again"));

@@ -97,7 +97,7 @@ impl Laws {
                 if job.deleting() && !before.deleting() {
                     self.check_expiry(&before, now);
                 }
-                if before.status != job.status {
+                if before.status != job.status && !job.is_legacy() {
                     let write = StatusWrite { before: &before, after: &job, actor: *actor, context, now };
                     self.check_status(&write);
                 }
@@ -110,12 +110,15 @@ impl Laws {
                 let controlled = matches!(actor, Actor::Controller { .. });
                 let uid = pod.metadata.uid.clone();
                 self.history.add_pod(*at, pod, *gone, *actor, context.step);
+                let job = self.history.pods.get(&uid).and_then(|life| life.versions.last()?.pod.job().cloned());
+                let job = job.and_then(|job| self.history.jobs.get(&job)?.now().cloned());
+                let legacy = job.as_ref().is_some_and(|job| job.is_legacy());
                 if controlled && before.is_none() {
-                    let job = self.history.pods.get(&uid).and_then(|life| life.now()?.job().cloned());
-                    let job = job.and_then(|job| self.history.jobs.get(&job)?.now().cloned());
                     job.iter().for_each(|job| self.check_begins(job));
-                    self.check_creation(&uid, *actor, context);
-                } else if controlled {
+                    if !legacy {
+                        self.check_creation(&uid, *actor, context);
+                    }
+                } else if controlled && !legacy {
                     self.check_release(&uid, *actor, context);
                     self.check_deletion(&uid, context, now);
                 }

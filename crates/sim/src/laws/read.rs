@@ -53,6 +53,13 @@ pub(crate) struct JobSpec {
     template: Template,
 }
 
+impl Job {
+    /// Tracked the old way, by the Pods that are there. Exact counts are promised only to the others.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.metadata.annotations.get("batch.kubernetes.io/job-tracking").is_some_and(|value| value == "legacy")
+    }
+}
+
 fn one() -> i64 {
     1
 }

@@ -43,7 +43,7 @@ impl Laws {
             let starts = starts.map(|at| (at, "pending Pod"));
             let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
             let may_create = open && clocks_sane && !job.spec.suspend && !closed(&job.metadata.namespace);
-            let retry = self.next_try(job, now).filter(|_| may_create).map(|at| (at, "next Pod"));
+            let retry = self.next_try(job, now).filter(|_| may_create && !job.is_legacy()).map(|at| (at, "next Pod"));
             let due = [end, starts, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
+use tally_core::gates::{FeatureGates, Gate};
 use tally_runtime::controller::Controller;
 
 /// The controllers that `tally controller` can run. All others are part of the cluster's own controller manager.
@@ -60,18 +61,24 @@ impl Names {
         })
     }
 
-    pub fn make(&self, managed_by: Option<&str>, default_ttl: Option<i32>) -> Vec<Box<dyn Controller>> {
+    pub fn make(
+        &self,
+        managed_by: Option<&str>,
+        default_ttl: Option<i32>,
+        gates: FeatureGates,
+    ) -> Vec<Box<dyn Controller>> {
         let make = |name: &Name| -> Box<dyn Controller> {
             match name {
                 Name::After => Box::new(AfterController::new(managed_by.map(Into::into))),
                 Name::Job => {
-                    let config = Config { managed_by: managed_by.map(Into::into), ..Config::default() };
+                    let config = Config { managed_by: managed_by.map(Into::into), gates, ..Config::default() };
                     Box::new(JobController::new(config))
                 }
                 Name::Ttl => Box::new(TtlController::new(default_ttl)),
             }
         };
-        self.0.iter().map(make).collect()
+        let on = |name: &&Name| **name != Name::Ttl || gates.enabled(Gate::TTLAfterFinished);
+        self.0.iter().filter(on).map(make).collect()
     }
 }
 
@@ -169,8 +176,11 @@ mod tests {
                 (got, expected) => panic!("{text}: {got:?} instead of {expected:?}"),
             }
         }
-        let made: Vec<&str> =
-            Names(vec![Name::After, Name::Job, Name::Ttl]).make(None, None).iter().map(|made| made.name()).collect();
+        let made: Vec<&str> = Names(vec![Name::After, Name::Job, Name::Ttl])
+            .make(None, None, FeatureGates::default())
+            .iter()
+            .map(|made| made.name())
+            .collect();
         assert_eq!(made, ["after-controller", "job-controller", "ttl-after-finished-controller"]);
     }
 

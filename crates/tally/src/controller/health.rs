@@ -13,6 +13,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tally_core::gates::FeatureGates;
 use tally_metrics::MetricRegistry;
 use tally_runtime::controller::{Call, Controller, Metric, Reply, Stream};
 use tally_runtime::driver::api::WatchError;
@@ -49,10 +50,11 @@ pub struct Health {
 }
 
 impl Health {
-    pub fn new(remote: Remote, lease: &str) -> Self {
+    pub fn new(remote: Remote, lease: &str, gates: FeatureGates) -> Self {
         let metric_registry = MetricRegistry::default();
         let metrics = ControllerMetrics::new(&metric_registry);
         metrics.leads(lease, false);
+        metrics.gates(gates);
         Self {
             metrics,
             metric_registry,

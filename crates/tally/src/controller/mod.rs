@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_runtime::driver;
 use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,6 +59,10 @@ pub struct Args {
     /// tally.dev/default-ttl-seconds-after-finished [default: until they are deleted]
     #[arg(long, value_name = "DURATION", value_parser = flags::default_ttl)]
     default_ttl: Option<i32>,
+    /// Switch features of the Job API off or on, as NAME=true|false, separated by commas; `tally version -o json` lists the
+    /// names
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    feature_gates: FeatureGates,
     /// Maximum number of requests per second; 0 sets no client-side limit and relies on the flow control of the API
     /// server
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::rate)]
@@ -105,6 +110,9 @@ pub fn run(args: &Args) -> Result<bool> {
     let lease = lease_of(args)?;
     if args.burst.is_some() && args.qps == 0.0 {
         return Err(anyhow!("--burst has no effect without --qps: with --qps 0 there is no limit"));
+    }
+    if args.managed_by.is_some() && !args.feature_gates.enabled(Gate::JobManagedBy) {
+        return Err(anyhow!("--managed-by needs the feature gate JobManagedBy"));
     }
     log::begin(args.log_format, args.verbose);
     match start(args, lease) {
@@ -161,7 +169,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         version = checks::run(&remote, &server, &controllers.0, &rights) => version?,
         _ = stop.wait_for(|stop| *stop) => return Ok(true),
     };
-    let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name));
+    let health = Arc::new(Health::new(remote.clone(), &args.leader_elect_resource_name, args.feature_gates));
     let served = args.managed_by.as_deref().unwrap_or("none, or kubernetes.io/job-controller");
     tracing::info!(server, version, managed_by = served, "tally {} has started", env!("CARGO_PKG_VERSION"));
     if let Some(listener) = listener {
@@ -232,7 +240,7 @@ impl Args {
 /// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
 async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
     let chosen = args.controllers();
-    let controllers = chosen.make(args.managed_by.as_deref(), args.default_ttl);
+    let controllers = chosen.make(args.managed_by.as_deref(), args.default_ttl, args.feature_gates);
     health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::pod_gc::PodGcOptions;
+use tally_core::gates::FeatureGates;
 use tally_core::time::Span;
 use tally_node::notes::Notes;
 use tally_registry::{EVENT_TTL, Registry};
@@ -33,8 +34,12 @@ const KEEPING: &str = "after,gc,job,podgc,scheduler,ttl";
 
 /// Pods that have ended are removed earlier than in a cluster, because the state of a run is in the memory of one process:
 /// 5,000 need about 50 MB. The Job's counts do not need them.
-const ENDED_PODS: PodGcOptions =
-    PodGcOptions { period: Span::from_seconds(1), quarantine: Span::from_seconds(40), terminated_pods: Some(5_000) };
+const ENDED_PODS: PodGcOptions = PodGcOptions {
+    period: Span::from_seconds(1),
+    quarantine: Span::from_seconds(40),
+    terminated_pods: Some(5_000),
+    gates: FeatureGates::ALL_ON,
+};
 
 /// Every Pod has its own grace period; this is the upper limit for all of them.
 const LONGEST_GRACE: Span = Span::from_seconds(24 * 3600);
@@ -47,21 +52,22 @@ pub struct Cluster {
     kept: bool,
     /// What has been created for it so far. It is removed with the cluster, unless it is kept.
     made: CreatedPaths,
+    gates: FeatureGates,
 }
 
 impl Cluster {
     /// `data_dir`: where the state is stored. `None`: in memory, and in a temporary directory that the caller owns.
-    pub async fn open(data_dir: Option<&Path>, temporary: &mut Option<Temporary>) -> Result<Self> {
+    pub async fn open(data_dir: Option<&Path>, temporary: &mut Option<Temporary>, gates: FeatureGates) -> Result<Self> {
         let mut made = CreatedPaths::default();
         let Some(data) = data_dir else {
             let directory = temporary.insert(Temporary::new()?).path().to_owned();
-            let registry = data_dir::begin(Store::memory(StoreOptions::default())).await?;
-            return Ok(Self { registry, directory, kept: false, made });
+            let registry = data_dir::begin(Store::memory(StoreOptions::default()), gates).await?;
+            return Ok(Self { registry, directory, kept: false, made, gates });
         };
         made.data_directory(data)?;
         let store = made.store(data)?;
-        let registry = data_dir::begin(store).await?;
-        Ok(Self { registry, directory: data.to_owned(), kept: true, made })
+        let registry = data_dir::begin(store, gates).await?;
+        Ok(Self { registry, directory: data.to_owned(), kept: true, made, gates })
     }
 
     /// From now on the data directory contains state that must stay.
@@ -80,8 +86,12 @@ impl Cluster {
     ) -> Result<RunningCluster> {
         let node = PodRunner::start(self, hollow, stdin, tasks, isolate).await?;
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
-        let told =
-            controllers::Cluster { pod_gc: ENDED_PODS, exact_deadlines: true, ..controllers::Cluster::default() };
+        let told = controllers::Cluster {
+            pod_gc: PodGcOptions { gates: self.gates, ..ENDED_PODS },
+            exact_deadlines: true,
+            gates: self.gates,
+            ..controllers::Cluster::default()
+        };
         let backoffs = Arc::new(BackoffNotices::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
@@ -191,10 +201,10 @@ impl PodRunner {
         let (registry, observer) = (cluster.registry.clone(), Arc::new(NoopObserver));
         if hollow == 0 {
             let root = cluster.directory.join("node");
-            let (driven, keeps) = (cluster.driven(), cluster.kept);
+            let (driven, keeps, gates) = (cluster.driven(), cluster.kept, cluster.gates);
             let isolation = PodIsolation::choose(Some(isolate), &[&cluster.directory])?;
             let settings =
-                NodeSettings { root, stdin, isolation, pids_limit: None, measure_storage_every: None, keeps };
+                NodeSettings { root, stdin, isolation, pids_limit: None, measure_storage_every: None, keeps, gates };
             return Ok(Self::This(ThisNode::start(settings, registry, observer, driven, Some(tasks)).await?));
         }
         Ok(Self::Hollow(RunningControllers::drive(

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use tally_core::gates::FeatureGates;
 use tally_node::output::{FollowOptions, ResultsOptions};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
@@ -133,6 +134,10 @@ pub struct Args {
     /// environment of the shell
     #[arg(long, conflicts_with_all = ["pass_stdin", "hollow"])]
     isolate: bool,
+    /// Switch features of the Job API off or on, as NAME=true|false, separated by commas; `tally version -o json` lists the
+    /// names
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    feature_gates: FeatureGates,
     #[command(flatten)]
     task_output: TaskOutputFlags,
     /// Store the standard output, standard error, exit code and times of each task in DIR/INDEX, or in DIR/POD if they have
@@ -287,7 +292,7 @@ async fn to_the_end(
     if args.task_output.keep_order {
         everything.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
     }
-    let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary).await;
+    let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary, args.feature_gates).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
     let everything = match &args.retry_failed {

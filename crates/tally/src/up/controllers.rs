@@ -13,6 +13,7 @@ use tally_controllers::pod_gc::{PodGc, PodGcOptions};
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::ttl::TtlController;
 use tally_controllers::{root_ca, scheduler, service_account};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_embedded::Embedded;
 use tally_registry::Registry;
 use tally_runtime::controller::Controller;
@@ -74,6 +75,7 @@ pub struct Cluster {
     pub exact_deadlines: bool,
     /// For finished Jobs that have no TTL.
     pub default_ttl: Option<i32>,
+    pub gates: FeatureGates,
 }
 
 fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
@@ -86,7 +88,7 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
             Box::new(GarbageCollector::new(kinds))
         }
         "job" => {
-            let config = Config { exact_deadlines: cluster.exact_deadlines, ..Config::default() };
+            let config = Config { exact_deadlines: cluster.exact_deadlines, gates: cluster.gates, ..Config::default() };
             Box::new(JobController::new(config))
         }
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),
@@ -94,6 +96,7 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
         "serviceaccount" => Box::new(service_account::controller()),
+        "ttl" if !cluster.gates.enabled(Gate::TTLAfterFinished) => return None,
         "ttl" => Box::new(TtlController::new(cluster.default_ttl)),
         _ => return None,
     })

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
 use tally_controllers::pod_gc::PodGcOptions;
+use tally_core::gates::FeatureGates;
 use tally_core::quantity::Quantity;
 use tally_core::time::Span;
 use tally_node::shim::PidsLimit;
@@ -119,6 +120,10 @@ pub struct Args {
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
+    /// Switch features of the Job API off or on, as NAME=true|false, separated by commas; `tally version -o json` lists the
+    /// names
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    feature_gates: FeatureGates,
     /// Maximum number of open connections; beyond it, the client that has most of them loses one to a new client
     /// [default: 900, or what the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
@@ -392,7 +397,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = data_dir::begin(store).await?;
+    let registry = data_dir::begin(store, args.feature_gates).await?;
     let installed = tally_server::install_roles(&registry).await;
     installed.map_err(|failure| anyhow!("cannot create the built-in roles: {}", failure.message))?;
     let url = kubeconfig::url(listen);
@@ -402,6 +407,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     let server = Server::with_options(registry.clone(), &pki, address, options)?;
     let metrics = Arc::new(ControllerMetrics::new(server.metrics()));
     metrics.reachable(true);
+    metrics.gates(args.feature_gates);
     let node = match isolation.clone() {
         Some(isolation) => {
             let settings = NodeSettings {
@@ -413,6 +419,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
                     .housekeeping_interval
                     .map(|every| Span::from_millis(i64::try_from(every.as_millis()).unwrap_or(i64::MAX))),
                 keeps: !args.ephemeral,
+                gates: args.feature_gates,
             };
             let driven = driver::DriverOptions::default();
             Some(ThisNode::start(settings, registry.clone(), metrics.clone(), driven, None).await?)
@@ -433,9 +440,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         root_ca: pki.authority.clone(),
         hollow: args.hollow,
         runs_pods: node.is_some(),
-        pod_gc: PodGcOptions::default(),
+        pod_gc: PodGcOptions { gates: args.feature_gates, ..PodGcOptions::default() },
         exact_deadlines: false,
         default_ttl: args.default_ttl,
+        gates: args.feature_gates,
     };
     Ok(Ready { registry, server, cluster, metrics, node, audit })
 }

@@ -33,7 +33,7 @@ fn after(action: Option<&Action>) -> Option<Action> {
             name: name(),
             uid: None,
             revision: None,
-            change: PodChange::Adopt { job: uid(), job_name: name() },
+            change: PodChange::Adopt { job: uid(), job_name: name(), track: true },
         },
         Some(Action::PatchPod { .. }) => {
             Action::DeletePod { namespace: namespace(), name: name(), uid: None, revision: None }
@@ -48,6 +48,7 @@ fn after(action: Option<&Action>) -> Option<Action> {
             uid: uid(),
             revision: None,
             status: Box::default(),
+            ends_tracking: false,
         },
         Some(Action::WriteJobStatus { .. }) => {
             Action::DeleteJob { namespace: namespace(), name: name(), uid: uid(), revision: Revision(1) }

@@ -52,8 +52,9 @@ pub async fn check(mut documents: Vec<Document>, runs_on: RunsOn) -> Result<Chec
     // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
-    let scratch =
-        data_dir::begin(Store::memory(StoreOptions::default())).await.map_err(|error| format!("{error:#}"))?;
+    let scratch = data_dir::begin(Store::memory(StoreOptions::default()), Default::default())
+        .await
+        .map_err(|error| format!("{error:#}"))?;
     make_namespaces(&scratch, &documents).await;
     let (mut objects, mut warnings) = (Vec::new(), Vec::new());
     for document in documents {
