@@ -227,7 +227,7 @@ pub enum Bug {
     SwitchReleasesFirst,
     /// GATE-8: a Job that is tracked the old way adds the Pods that it sees to its counters.
     LegacyAddsToCount,
-    /// GATE-8: running Pods of such a Job keep their finalizers.
+    /// GATE-8: Pods of such a Job that have ended keep their finalizers.
     LegacyKeepsFinalizers,
     /// GATE-9: a leader whose gate is on tracks such a Job with finalizers again.
     LegacyTrackedAgain,

@@ -199,9 +199,9 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::AfterMissingFails => "O2 a Job that does not exist yet is taken for one that was deleted",
         Bug::AfterIgnoresCycles => "O3 Jobs that wait for each other wait for ever",
         Bug::SwitchDropsRecorded => "F1 the write that ends tracking forgets the recorded Pods",
-        Bug::SwitchReleasesFirst => "I3 finalizers go before the Job is marked as tracked the old way",
+        Bug::SwitchReleasesFirst => "I24 finalizers go before the Job is marked as tracked the old way",
         Bug::LegacyAddsToCount => "F2 Pods that are seen are added to the counters, not compared with them",
-        Bug::LegacyKeepsFinalizers => "I24 running Pods keep their finalizers when tracking has ended",
+        Bug::LegacyKeepsFinalizers => "I9 Pods that have ended keep their finalizers when tracking has ended",
         Bug::LegacyTrackedAgain => "F3 a leader whose gate is on tracks the Job with finalizers again",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }

@@ -322,7 +322,7 @@ impl<S: Mutation> Ledger<S> {
             return Standing::Live;
         }
         if mode.legacy {
-            let keeps = self.mutation.injects(Bug::LegacyKeepsFinalizers) && entry.is_active();
+            let keeps = self.mutation.injects(Bug::LegacyKeepsFinalizers) && entry.phase.is_terminal();
             return if keeps { Standing::Live } else { Standing::Releasable };
         }
         let sticky = !self.mutation.injects(Bug::ClassificationNotSticky);
