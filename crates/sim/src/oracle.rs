@@ -581,10 +581,10 @@ impl Oracle {
                     ghost.forgiven = Some("stripped by a user");
                 }
             }
-            Some(before) if controlled && before.phase.is_terminal() && !before.deleting() => {
-                if gone || after.deleting() {
-                    self.check_counted(before, counters);
-                }
+            Some(before)
+                if controlled && before.phase.is_terminal() && !before.deleting() && (gone || after.deleting()) =>
+            {
+                self.check_counted(before, counters);
             }
             _ => {}
         }

@@ -129,7 +129,7 @@ pub fn applied(
     let node = Node::Struct(structure);
     let zero = Value::from(structure.zero());
     let live = old.unwrap_or(&zero);
-    let mut entries = old.and_then(|old| entries(old)).unwrap_or_default();
+    let mut entries = old.and_then(entries).unwrap_or_default();
     if let (true, Some(old)) = (entries.is_empty(), old) {
         let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", now: writer.now };
         entries = updated_entries(resource, structure, &zero, old, entries, writer);

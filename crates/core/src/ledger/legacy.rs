@@ -10,11 +10,14 @@
 //! at most the number of Pods that really ended so; their sum would count a Pod twice. A Pod that is removed before it was
 //! seen is not counted, and is replaced: the limitation that finalizers overcome.
 
+use std::collections::BTreeSet;
+
 use super::Ledger;
 use super::classification::Flag;
 use super::entry::Entry;
 use super::flight::StatusInFlight;
 use super::plan::{Plan, StatusWrite, count, len};
+use crate::accounting::Outcome;
 use crate::gates::Gate;
 use crate::job::JobStatus;
 use crate::mutation::{Bug, Mutation};
@@ -45,9 +48,12 @@ impl<S: Mutation> Ledger<S> {
     /// The counters, with the Pods that are recorded. An Indexed Job counts successes by their indexes.
     fn counters_with_recorded(&self) -> (i32, i32) {
         let status = &self.job.status;
-        let of = |wanted| self.committed.uncounted.values().filter(|outcome| **outcome == wanted).count();
-        let succeeded = if self.mode.indexed { 0 } else { of(crate::accounting::Outcome::Succeeded) };
-        let failed = of(crate::accounting::Outcome::Failed);
+        let lists = status.uncounted();
+        // A UID may be listed twice.
+        let listed: BTreeSet<_> = lists.succeeded.iter().chain(&lists.failed).collect();
+        let of = |wanted| listed.iter().filter(|uid| self.committed.uncounted.get(**uid) == Some(&wanted)).count();
+        let succeeded = if self.mode.indexed { 0 } else { of(Outcome::Succeeded) };
+        let failed = of(Outcome::Failed);
         (count(i64::from(status.succeeded) + len(succeeded)), count(i64::from(status.failed) + len(failed)))
     }
 

@@ -794,7 +794,7 @@ impl<S: Mutation> Ledger<S> {
         }
         let uncounted = self.committed.uncounted.len() + self.counts.of(Flag::Due) as usize;
         let discardable = (self.counts.of(Flag::Discardable) as usize).saturating_sub(self.kept_finished);
-        uncounted + self.index.completed.len() as usize + discardable + self.flight.discards as usize
+        uncounted + self.index.completed.len() + discardable + self.flight.discards as usize
     }
 
     /// TTL-14 to TTL-17: deletes finished Pods that are counted, at most a batch at a time.
