@@ -18,6 +18,7 @@ use tally_core::ids::PodUid;
 use super::command::failure;
 use super::isolate::HiddenPath;
 use super::layout::Layout;
+use super::mounts;
 use crate::port::{self, Content, OperationError, Preparation, Volume};
 
 /// The kubelet's reason for volumes that cannot be set up.
@@ -65,7 +66,7 @@ fn fill(layout: &Layout, preparation: &Preparation, volume: &Volume, hidden: &[H
             if is_hidden(Path::new(path), hidden) {
                 return Err(format!("the hostPath {path} is not visible to Pods: it contains the node's own files"));
             }
-            host(path, kind)?;
+            host(path, kind, hidden)?;
             match symlink(path, &dir) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 outcome => outcome.map_err(|error| error.to_string()),
@@ -212,8 +213,44 @@ fn remove_file(volume: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes what is missing of a path below a directory. No symlink that another process puts there meanwhile is followed.
+pub fn make_below(start: OwnedFd, missing: &Path, is_dir: bool) -> io::Result<OwnedFd> {
+    let mut at = start;
+    let mut steps = missing.components().peekable();
+    while let Some(step) = steps.next() {
+        let name = step.as_os_str();
+        at = if is_dir || steps.peek().is_some() {
+            match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&at, name, flags, Mode::empty())?
+        } else {
+            // Nothing that another process puts there is opened: a pipe would keep the node waiting.
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&at, name, flags, Mode::from_raw_mode(0o644))?
+        };
+    }
+    Ok(at)
+}
+
+/// Makes a path of the machine: a directory and those above it, or a file in a directory that exists.
+fn make_host(path: &Path, is_dir: bool, hidden: &[HiddenPath]) -> io::Result<()> {
+    let (real, missing) = mounts::nearest(path)?;
+    let Some(missing) = missing else { return Err(io::ErrorKind::AlreadyExists.into()) };
+    if !is_dir && missing.components().count() > 1 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    // What is checked has no symlinks, and what is opened is the same.
+    if is_hidden(&real, hidden) {
+        return Err(io::Error::other("it is not visible to Pods"));
+    }
+    make_below(mounts::open_real(&real)?, &missing, is_dir).map(drop)
+}
+
 /// Checks `hostPath.type` as the kubelet does, with its messages.
-fn host(path: &str, kind: &str) -> Result<(), String> {
+fn host(path: &str, kind: &str, hidden: &[HiddenPath]) -> Result<(), String> {
     let at = Path::new(path);
     if !at.is_absolute() || at.components().any(|step| step == Component::ParentDir) {
         return Err(format!("the hostPath {path:?} must be absolute and must not contain '..'"));
@@ -231,14 +268,9 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     match kind {
         "" if there.is_some() => Ok(()),
         // Container runtimes create a directory if the path does not exist.
-        "" => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
-        "DirectoryOrCreate" if there.is_none() => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
-        "FileOrCreate" if there.is_none() => {
-            // Nothing that another process puts there meanwhile is opened: a pipe would keep the node waiting.
-            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-            let file = File::options().write(true).create_new(true).mode(0o644).custom_flags(flags).open(at);
-            made(file.map(drop))
-        }
+        "" => made(make_host(at, true, hidden)),
+        "DirectoryOrCreate" if there.is_none() => made(make_host(at, true, hidden)),
+        "FileOrCreate" if there.is_none() => made(make_host(at, false, hidden)),
         "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => failed("a directory"),
         "File" | "FileOrCreate" if !is(fs::FileType::is_file) => failed("a file"),
         "Socket" if !is(|kind| kind.is_socket()) => failed("a socket file"),
@@ -552,6 +584,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name).display().to_string();
         fs::write(at("file"), "").unwrap();
+        symlink(at("elsewhere"), at("dangling")).unwrap();
+        fs::create_dir(at("real")).unwrap();
+        symlink(at("real"), at("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         for (path, kind, outcome) in [
             (at("file"), "", "ok"),
@@ -571,10 +606,17 @@ mod tests {
             ("/dev/null".to_owned(), "CharDevice", "ok"),
             ("/dev/null".to_owned(), "BlockDevice", "is not a block device"),
             (at("file"), "Folder", "is not a type"),
+            // A symlink to nothing is not a place where something is made.
+            (at("dangling"), "", "cannot be made"),
+            (at("dangling/x"), "DirectoryOrCreate", "cannot be made"),
+            (at("dangling"), "FileOrCreate", "cannot be made"),
+            (at("not/there"), "FileOrCreate", "cannot be made"),
+            (at("link/new"), "DirectoryOrCreate", "ok"),
         ] {
-            let said = host(&path, kind).err().unwrap_or_else(|| "ok".to_owned());
+            let said = host(&path, kind, &[]).err().unwrap_or_else(|| "ok".to_owned());
             assert!(said.contains(outcome), "{path} {kind}: {said}");
         }
+        assert!(Path::new(&at("real/new")).is_dir() && !Path::new(&at("elsewhere")).exists());
     }
 
     #[test]
@@ -609,6 +651,25 @@ mod tests {
         delete(&place.path().join("a")).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         assert!(outside.path().join("kept").exists(), "not where a symlink leads");
+    }
+
+    #[test]
+    fn nothing_is_made_behind_a_symlink_that_appears_meanwhile() {
+        let place = tempfile::tempdir().unwrap();
+        let (volume, outside) = (place.path().join("volume"), place.path().join("outside"));
+        fs::create_dir_all(&volume).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        symlink(&outside, volume.join("a")).unwrap();
+        for (missing, is_dir) in [("a/b", true), ("a/b", false), ("a", true), ("a", false)] {
+            let start = mounts::open_real(&volume).unwrap();
+            assert!(make_below(start, Path::new(missing), is_dir).is_err(), "{missing} {is_dir}");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        assert!(mounts::open_real(&volume.join("a")).is_err());
+        for (missing, is_dir) in [("c/d", true), ("c/e", false)] {
+            make_below(mounts::open_real(&volume).unwrap(), Path::new(missing), is_dir).unwrap();
+            assert_eq!(volume.join(missing).is_dir(), is_dir);
+        }
     }
 
     /// Another container that has the directory open replaces entries after they were listed.
