@@ -76,7 +76,7 @@ struct Level {
 /// bytes; and no symlink that takes the place of a directory is followed.
 fn of_tree(path: &Path) -> u64 {
     let Ok(about) = rustix::fs::lstat(path) else { return 0 };
-    let mut tree = Tree { seen: HashSet::new(), bytes: 0 };
+    let mut tree = Tree::default();
     tree.add(&about);
     let Ok(top) = open_dir(CWD, path.as_os_str()) else { return tree.bytes };
     let Ok(mut here) = top.try_clone() else { return tree.bytes };
@@ -105,8 +105,10 @@ fn of_tree(path: &Path) -> u64 {
     tree.bytes
 }
 
+#[derive(Default)]
 struct Tree {
     seen: HashSet<(u64, u64)>,
+    entered: HashSet<(u64, u64)>,
     bytes: u64,
 }
 
@@ -118,9 +120,12 @@ impl Tree {
         }
     }
 
-    /// Counts all entries of a directory.
+    /// Counts all entries of a directory. None: it cannot be read, or was moved here after it was counted.
     fn enter(&mut self, dir: &OwnedFd, name: OsString) -> Option<Level> {
         let mut level = Level { identity: identity(dir)?, name, ahead: Vec::new() };
+        if !self.entered.insert(level.identity) {
+            return None;
+        }
         for entry in Dir::read_from(dir).ok()?.flatten() {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
