@@ -121,13 +121,18 @@ const fn same(one: &str, other: &str) -> bool {
 pub fn parse(name: &str) -> Result<CapabilitySet, String> {
     let upper = name.to_ascii_uppercase();
     let plain = upper.strip_prefix("CAP_").unwrap_or(&upper);
-    if plain == "ALL" {
+    if is_all(name) {
         return Ok(ALL);
     }
     match NAMES.iter().position(|known| *known == plain) {
         Some(number) => Ok(1 << number),
         None => Err(format!("{name:?} is not a capability")),
     }
+}
+
+/// The word for all of them, with or without the prefix.
+pub fn is_all(name: &str) -> bool {
+    name.eq_ignore_ascii_case("ALL") || name.eq_ignore_ascii_case("CAP_ALL")
 }
 
 /// The names, for messages.

@@ -294,6 +294,7 @@ pub struct VolumeMount {
     pub sub_path: String,
     pub sub_path_expr: String,
     pub read_only: bool,
+    pub recursive_read_only: Option<CompactString>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

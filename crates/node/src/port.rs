@@ -286,6 +286,8 @@ pub struct Mount {
     /// Relative to the root of the volume; "" for the whole volume.
     pub sub_path: String,
     pub read_only: bool,
+    /// Read-only with everything that is mounted below it on the machine.
+    pub recursive: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -228,7 +228,7 @@ fn capability_lists(request: &Request<'_>, settings: &mut Confinement) -> Result
     let (add, drop) = (list("add")?, list("drop")?);
     // The word, not a list of all names: with it, what is added is all there is.
     let drops = request.value.get("drop").and_then(Value::as_array).into_iter().flatten();
-    let drops_all = drops.filter_map(Value::as_str).any(|name| name.eq_ignore_ascii_case("ALL"));
+    let drops_all = drops.filter_map(Value::as_str).any(capabilities::is_all);
     let node = request.node;
     if add != 0 {
         if !node.is_root {

@@ -175,7 +175,9 @@ pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, Co
             })?,
         };
         let (volume, path) = (mount.name.clone(), mount.mount_path.clone());
-        Ok(Mount { volume, path, sub_path, read_only: mount.read_only })
+        // This node can always: the kernel that isolates can.
+        let recursive = matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
+        Ok(Mount { volume, path, sub_path, read_only: mount.read_only, recursive: mount.read_only && recursive })
     });
     each.collect()
 }

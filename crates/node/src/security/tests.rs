@@ -202,6 +202,7 @@ fn what_can_be_done_becomes_a_setting() {
         // The names of one side differ from ALL of the other.
         ("isolated", json!({}), json!({"capabilities": {"drop": ["ALL"]}}), capped(0)),
         ("isolated", json!({}), json!({"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}), capped(chown)),
+        ("isolated", json!({}), json!({"capabilities": {"drop": ["cap_all"], "add": ["CAP_CHOWN"]}}), capped(chown)),
         ("isolated", json!({}), json!({"capabilities": {"drop": ["chown"]}}), capped(default & !chown)),
         ("isolated", json!({}), json!({"capabilities": {"add": ["CAP_NET_RAW"]}}), capped(default | raw)),
         ("root", json!({}), json!({"capabilities": {"add": ["ALL"]}}), capped(capabilities::ALL)),

@@ -316,6 +316,7 @@ fn launch_of(
                 sub_path: mount.sub_path.clone(),
                 target: mount.path.clone(),
                 read_only: mount.read_only || volumes::is_of_files(&shim.layout, &start.attempt.pod, &mount.volume),
+                recursive: mount.recursive,
                 optional: false,
             });
         }
@@ -328,6 +329,7 @@ fn launch_of(
             sub_path: String::new(),
             target: start.termination_message.path.clone(),
             read_only: false,
+            recursive: false,
             optional: true,
             host: false,
         });
@@ -359,7 +361,8 @@ fn own_tmp(slot: &AttemptDir, read_only: bool) -> io::Result<Bind> {
     fs::create_dir(&source)?;
     fs::set_permissions(&source, fs::Permissions::from_mode(0o1777))?;
     let (what, target) = ("its own /tmp".to_owned(), "/tmp".to_owned());
-    Ok(Bind { what, source, sub_path: String::new(), target, read_only, optional: false, host: false })
+    let sub_path = String::new();
+    Ok(Bind { what, source, sub_path, target, read_only, recursive: false, optional: false, host: false })
 }
 
 /// Starts this executable in place of the command. Its instructions are sent over the socket.
@@ -367,7 +370,7 @@ pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, L
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let ours = UnixStream::from_std(ours)?;
-    let mut command = Command::new(&shim.program);
+    let mut command = Command::new(shim.program.path());
     command
         .args([super::COMMAND, "--launch"])
         .env_clear()

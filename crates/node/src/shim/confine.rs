@@ -13,15 +13,15 @@ use crate::capabilities;
 use crate::port::OperationError;
 
 /// The user and groups that a command gets. None: they stay as they are.
-struct Identity {
+pub struct Identity {
     user: Option<u32>,
     group: Option<u32>,
     groups: Option<Vec<u32>>,
 }
 
-/// Applies everything. `isolated`: the node's own groups are left, too.
-pub fn apply(launch: &Launch, isolated: bool) -> Result<(), OperationError> {
-    let identity = identity(launch, isolated)?;
+/// Applies everything.
+pub fn apply(launch: &Launch, identity: &Identity) -> Result<(), OperationError> {
+    let isolated = launch.is_isolated();
     let failed = |what: &'static str| move |error: io::Error| command::create_failure(what, &error);
     let plain = |error: rustix::io::Errno| io::Error::from(error);
     let wanted = &launch.confinement;
@@ -40,14 +40,14 @@ pub fn apply(launch: &Launch, isolated: bool) -> Result<(), OperationError> {
     if let Some(kept) = wanted.capabilities {
         let kept = KernelSet::from_bits_retain(kept);
         limit_bounding_set(kept, &own).map_err(failed("securityContext.capabilities"))?;
-        become_user(&identity).map_err(failed("its user cannot be set"))?;
+        become_user(identity).map_err(failed("its user cannot be set"))?;
         // Another user has lost them by now; nothing is inherited by programs that do not ask for it.
         let now = thread::capabilities(None).map_err(plain).map_err(failed("its capabilities cannot be read"))?;
         let left = now.permitted & kept;
         let sets = CapabilitySets { effective: left, permitted: left, inheritable: KernelSet::empty() };
         thread::set_capabilities(None, sets).map_err(plain).map_err(failed("securityContext.capabilities"))
     } else {
-        become_user(&identity).map_err(failed("its user cannot be set"))
+        become_user(identity).map_err(failed("its user cannot be set"))
     }
 }
 
@@ -68,7 +68,10 @@ fn limit_bounding_set(kept: KernelSet, own: &CapabilitySets) -> io::Result<()> {
     Ok(())
 }
 
-fn identity(launch: &Launch, isolated: bool) -> Result<Identity, OperationError> {
+/// By the list of users that this process sees: to be called before the container's own files are mounted, which a Pod
+/// may place over the machine's. In isolation, the node's own groups are left, too.
+pub fn identity(launch: &Launch) -> Result<Identity, OperationError> {
+    let isolated = launch.is_isolated();
     let own = rustix::process::geteuid().as_raw();
     let user = launch.user.filter(|user| *user != own);
     if let Some(user) = user.filter(|_| own != 0) {

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::{DumpableBehavior, Pid, Signal, kill_process_group};
 
 use super::command::{CREATE_ERROR, create_failure, failure};
+use super::confine::Identity;
 use super::launch::{self, Launch, LaunchReport, tell};
 use super::mounts::LeftNamespaces;
 use super::reaper::Status;
@@ -27,8 +28,15 @@ use super::sys::{self, OnlyThread};
 use crate::port::OperationError;
 
 /// The launcher, which has left the machine's namespaces: its first child is the first process of the new PID namespace.
-pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
+pub fn main(
+    launch: &Launch,
+    identity: &Identity,
+    left: &LeftNamespaces,
+    mut socket: UnixStream,
+    alone: &OnlyThread,
+) -> ExitCode {
     let nothing = no_output();
+    end_with_shim();
     // Closed when the launcher has told the shim of the first process. Only then may that process tell how it goes on.
     let (introduced, introduction) = match io::pipe() {
         Ok(pipe) => pipe,
@@ -40,7 +48,7 @@ pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alon
     match sys::fork(alone) {
         Ok(None) => {
             drop(introduction);
-            let failure = match prepare(launch, left, alone, &nothing) {
+            let failure = match prepare(launch, identity, left, alone, &nothing) {
                 Ok(started) => serve(started, &mut socket, introduced, *left == LeftNamespaces::Mounts),
                 Err(failure) => failure,
             };
@@ -64,11 +72,13 @@ pub fn main(launch: &Launch, left: &LeftNamespaces, mut socket: UnixStream, alon
 
 /// A probe or hook: the launcher has entered the namespaces of a container, and its child is one of the container's
 /// processes.
-pub fn beside(launch: &Launch, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
+pub fn beside(launch: &Launch, identity: &Identity, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
     let nothing = no_output();
+    end_with_shim();
     match sys::fork(alone) {
         Ok(None) => {
-            let failure = launch::execute(launch, true, || tell(&mut socket, &LaunchReport::Executing));
+            sys::leave_session_keyring();
+            let failure = launch::execute(launch, identity, || tell(&mut socket, &LaunchReport::Executing));
             tell(&mut socket, &LaunchReport::Failed(failure));
             ExitCode::from(127)
         }
@@ -97,6 +107,7 @@ pub fn beside(launch: &Launch, mut socket: UnixStream, alone: &OnlyThread) -> Ex
 /// In the first process: everything up to the execution of the command.
 fn prepare(
     launch: &Launch,
+    identity: &Identity,
     left: &LeftNamespaces,
     alone: &OnlyThread,
     nothing: &io::Result<File>,
@@ -113,7 +124,7 @@ fn prepare(
         drop(answer);
         // Signals go to the command and to its own processes, not to the first process.
         let _ = rustix::process::setpgid(None, None);
-        let failure = launch::execute(launch, true, || {});
+        let failure = launch::execute(launch, identity, || {});
         let _ = question.write_all(&serde_json::to_vec(&failure).unwrap_or_default());
         exit(127)
     };
@@ -190,6 +201,12 @@ fn forward(orders: UnixStream, command: Pid, ended: &Mutex<bool>) {
         }
     }
     exit(0)
+}
+
+/// If the shim is killed, the first process notices it by its socket. In a container that uses up its processor time, that
+/// takes longer than this. The shim starts all processes in its main thread.
+fn end_with_shim() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// Opened first: the container gets another /dev.

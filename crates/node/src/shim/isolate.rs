@@ -13,7 +13,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, move_mount, open_tree};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use serde::{Deserialize, Serialize};
 
 use super::{sys, volumes};
@@ -36,7 +37,7 @@ impl KnownDirectory {
         let other = || io::Error::other("another directory is at its path; stop Tally, and put the directory back");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| match error {
-            rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => other(),
+            Errno::NOENT | Errno::NOTDIR => other(),
             error => error.into(),
         })?;
         let about = rustix::fs::fstat(&opened)?;
@@ -76,7 +77,7 @@ impl HiddenPath {
             (None, _) => rustix::fs::open(&self.path, flags, Mode::empty()),
         };
         match opened {
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             opened => Ok(Some(opened?)),
         }
     }
@@ -104,6 +105,28 @@ const MASKED: [&str; 15] = [
 ];
 /// Parts through which root could command the machine, without any capability.
 const READ_ONLY: [&str; 6] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys"];
+
+/// File systems that show the kernel and not files. Those of the machine that are mounted elsewhere than in /proc, /sys and
+/// /dev, for a chroot for example, are hidden.
+const OF_THE_KERNEL: [&[u8]; 17] = [
+    b"binfmt_misc",
+    b"bpf",
+    b"cgroup",
+    b"cgroup2",
+    b"configfs",
+    b"debugfs",
+    b"devpts",
+    b"devtmpfs",
+    b"efivarfs",
+    b"mqueue",
+    b"nfsd",
+    b"proc",
+    b"pstore",
+    b"resctrl",
+    b"securityfs",
+    b"sysfs",
+    b"tracefs",
+];
 
 /// A mount that is not attached anywhere, of a path and all mounts below it.
 pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
@@ -137,6 +160,8 @@ impl Devices {
         mount("tmpfs", dev, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, c"mode=0755,size=64k")?;
         for (name, tree) in &self.0 {
             File::create_new(dev.join(name))?;
+            // A device on a read-only mount can be written to; its mode and owner cannot be changed.
+            sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY)?;
             attach(tree, &dev.join(name))?;
         }
         for (name, target) in [
@@ -197,7 +222,10 @@ fn mask(place: &Path, is_dir: bool) -> io::Result<()> {
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         return Ok(mount("tmpfs", place, "tmpfs", flags, c"mode=0000,size=4k,nr_inodes=2")?);
     }
-    Ok(mount_bind("/dev/null", place)?)
+    // What hides a file is the machine's own device: its mode and owner must not change.
+    let nothing = clone_tree(Path::new("/dev/null"))?;
+    sys::set_mount_attributes(nothing.as_fd(), libc::MOUNT_ATTR_RDONLY)?;
+    attach(&nothing, place)
 }
 
 /// Hides paths: a directory becomes an empty one, a file an empty one, wherever the same directory or file, or a part of
@@ -206,6 +234,9 @@ pub fn hide(hidden: &[HiddenPath]) -> Result<(), String> {
     let failed = |path: &Path, error: io::Error| format!("{} cannot be hidden: {error}", path.display());
     let table = fs::read("/proc/self/mountinfo").map_err(|error| failed(Path::new("/proc"), error))?;
     let mounts = parse(&table);
+    for mounted in mounts.iter().filter(|mounted| mounted.shows_kernel_elsewhere()) {
+        hide_mount(mounted).map_err(|error| failed(&mounted.place, error))?;
+    }
     for hidden in hidden {
         let path = &hidden.path;
         // All of them through the descriptor: what was looked at is what is hidden, whatever is renamed meanwhile.
@@ -223,11 +254,23 @@ pub fn hide(hidden: &[HiddenPath]) -> Result<(), String> {
     Ok(())
 }
 
+/// A mount that another one covers is not found by its path, and needs nothing; one that this user cannot reach, neither.
+fn hide_mount(mounted: &Mounted) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(&mounted.place, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        opened => opened?,
+    };
+    let about = rustix::fs::fstat(&opened)?;
+    let device = format!("{}:{}", rustix::fs::major(about.st_dev), rustix::fs::minor(about.st_dev));
+    if device.as_bytes() == mounted.device { mask_opened(&opened, &about) } else { Ok(()) }
+}
+
 /// Another mount of the same. Another file at a path of the same name is left alone: it is mounted over this one.
 fn hide_alias(place: &Path, identity: Option<(u64, u64)>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(place, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(()),
         opened => opened?,
     };
     let about = rustix::fs::fstat(&opened)?;
@@ -249,6 +292,15 @@ struct Mounted {
     /// The directory of the file system that is shown.
     root: PathBuf,
     place: PathBuf,
+    /// The kind of the file system.
+    kind: Vec<u8>,
+}
+
+impl Mounted {
+    fn shows_kernel_elsewhere(&self) -> bool {
+        let in_place = ["/proc", "/sys", "/dev"].iter().any(|own| self.place.starts_with(own));
+        OF_THE_KERNEL.contains(&self.kind.as_slice()) && !in_place
+    }
 }
 
 fn parse(table: &[u8]) -> Vec<Mounted> {
@@ -256,7 +308,9 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
         let mut fields = line.split(|&byte| byte == b' ').skip(2);
         let device = fields.next()?.to_vec();
         let mut path = || Some(PathBuf::from(OsString::from_vec(volumes::unescaped(fields.next()?))));
-        Some(Mounted { device, root: path()?, place: path()? })
+        let (root, place) = (path()?, path()?);
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?.to_vec();
+        Some(Mounted { device, root, place, kind })
     };
     table.split(|&byte| byte == b'\n').filter_map(line).collect()
 }
@@ -316,5 +370,19 @@ mod tests {
         assert_eq!(found.parts, paths(&["/keys"]));
         let found = aliases(&mounts, Path::new("/elsewhere/data"));
         assert_eq!(found, Aliases::default());
+    }
+
+    #[test]
+    fn file_systems_of_the_kernel_are_known_by_their_kind() {
+        let table = b"22 27 0:21 / /proc rw - proc proc rw\n\
+            23 27 0:22 / /sys/fs/cgroup rw shared:3 - cgroup2 cgroup2 rw\n\
+            24 27 0:21 / /srv/root/proc rw shared:1 master:2 - proc proc rw\n\
+            25 27 0:21 /sys /srv/sysctl rw - proc proc rw\n\
+            26 27 0:22 / /srv/groups rw - cgroup2 cgroup2 rw\n\
+            27 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            28 27 0:23 / /process rw - tmpfs proc rw\n";
+        let found: Vec<_> = parse(table).into_iter().filter(Mounted::shows_kernel_elsewhere).collect();
+        let places: Vec<_> = found.iter().map(|mounted| mounted.place.to_str()).collect();
+        assert_eq!(places, [Some("/srv/root/proc"), Some("/srv/sysctl"), Some("/srv/groups")]);
     }
 }

@@ -18,10 +18,11 @@ use rustix::thread::ThreadNameSpaceType;
 use serde::{Deserialize, Serialize};
 
 use super::command::{self, CREATE_ERROR, failure};
+use super::confine::{self, Identity, identity};
 use super::mounts::LeftNamespaces;
 use super::reaper::Status;
 use super::sys::{self, OnlyThread};
-use super::{cgroup, confine, init, mounts};
+use super::{cgroup, init, mounts};
 use crate::attempts::ResourceUsage;
 use crate::port::{Confinement, OperationError};
 
@@ -36,6 +37,17 @@ pub struct Launch {
     pub user: Option<u32>,
     pub group: Option<u32>,
     pub confinement: Confinement,
+}
+
+impl Launch {
+    /// The command has, or is started into, namespaces that show nothing of the node.
+    pub fn is_isolated(&self) -> bool {
+        match &self.mounts {
+            MountNamespace::Machine => false,
+            MountNamespace::Apart { view, .. } => view.hidden.is_some(),
+            MountNamespace::With { pid_namespace, .. } => pid_namespace.is_some(),
+        }
+    }
 }
 
 /// The mount namespace of the process.
@@ -80,16 +92,17 @@ pub fn tell(socket: &mut UnixStream, report: &LaunchReport) {
 pub fn main() -> ExitCode {
     let (Ok(mut socket), Ok(alone)) = (take_socket(), OnlyThread::check()) else { return ExitCode::from(127) };
     let failure = match listen(&socket) {
-        Ok(launch) => match (leave(&launch), &launch.mounts) {
-            (Err(failure), _) => failure,
-            (Ok(left), MountNamespace::Apart { view, .. }) if view.hidden.is_some() => {
-                return init::main(&launch, &left, socket, &alone);
+        // The machine's own list of users is read before the container's files are there.
+        Ok(launch) => match identity(&launch).and_then(|identity| Ok((identity, leave(&launch)?))) {
+            Err(failure) => failure,
+            Ok((identity, left)) if launch.is_isolated() => {
+                return match &launch.mounts {
+                    MountNamespace::With { .. } => init::beside(&launch, &identity, socket, &alone),
+                    _ => init::main(&launch, &identity, &left, socket, &alone),
+                };
             }
-            (Ok(_), MountNamespace::With { pid_namespace: Some(_), .. }) => {
-                return init::beside(&launch, socket, &alone);
-            }
-            (Ok(left), _) => match arrange(&launch, &left) {
-                Ok(()) => execute(&launch, false, || tell(&mut socket, &LaunchReport::Executing)),
+            Ok((identity, left)) => match arrange(&launch, &left) {
+                Ok(()) => execute(&launch, &identity, || tell(&mut socket, &LaunchReport::Executing)),
                 Err(failure) => failure,
             },
         },
@@ -186,25 +199,39 @@ fn with(pid: i32, pid_namespace: Option<&str>) -> io::Result<()> {
 }
 
 /// Becomes the command. Returns only on failure. `ready` is called when nothing but the execution can fail.
-pub fn execute(launch: &Launch, isolated: bool, ready: impl FnOnce()) -> OperationError {
+pub fn execute(launch: &Launch, identity: &Identity, ready: impl FnOnce()) -> OperationError {
     let Some(name) = launch.argv.first() else { return failure(command::START_ERROR, "there is no command") };
     let dir = launch.working_dir.as_deref();
     let path = match command::check_dir(dir).and_then(|()| command::resolve(name, &launch.env, dir)) {
         Ok(path) => path,
         Err(failure) => return failure,
     };
+    let isolated = launch.is_isolated();
     if isolated && let Err(error) = sys::close_others_on_exec() {
         return command::create_failure("descriptors of the node cannot be closed", &error);
     }
-    if let Err(failure) = confine::apply(launch, isolated) {
+    if let Err(failure) = confine::apply(launch, identity) {
         return failure;
+    }
+    if let Err(error) = enter(dir, isolated) {
+        let dir = dir.unwrap_or_default();
+        return failure(command::START_ERROR, format!("the working directory {dir:?} cannot be entered: {error}"));
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(&launch.argv[1..]).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
-    if let Some(dir) = dir {
-        command.current_dir(dir);
-    }
     ready();
     let error = command.exec();
     command::not_executed(name, &path, &error)
+}
+
+/// By a path in /proc, a directory can be entered that is not in the container's mounts. It has no path there.
+fn enter(dir: Option<&str>, isolated: bool) -> io::Result<()> {
+    if let Some(dir) = dir {
+        rustix::process::chdir(dir)?;
+    }
+    match std::env::current_dir() {
+        _ if !isolated => Ok(()),
+        Ok(here) if here.is_absolute() => Ok(()),
+        _ => Err(io::Error::other("it is not a directory of the container")),
+    }
 }

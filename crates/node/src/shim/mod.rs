@@ -56,6 +56,7 @@ pub mod log;
 mod mounts;
 mod output;
 mod processes;
+mod program;
 mod reaper;
 mod recorder;
 mod recover;
@@ -189,6 +190,13 @@ pub fn main(args: &[OsString]) -> ExitCode {
         eprintln!("tally: node-shim is started by tally itself");
         return ExitCode::from(2);
     };
+    // A container names them by its paths in /proc, until its command is executed.
+    if arguments.hidden.is_some()
+        && let Err(error) = sys::close_inherited()
+    {
+        eprintln!("tally: node-shim: descriptors of the shell cannot be closed: {error}");
+        return ExitCode::FAILURE;
+    }
     // Detach from the terminal: Ctrl-C is for the parent process, which then stops everything in order, and processes
     // that ask for a password find no terminal. Fails only for a group leader, which is detached already.
     let _ = rustix::process::setsid();
@@ -253,8 +261,7 @@ struct Shim {
     recorder: RefCell<AttemptRecorder>,
     job_log: Option<RefCell<JobLog>>,
     boot: String,
-    /// This executable, even if it has been replaced on disk meanwhile.
-    program: PathBuf,
+    program: program::LauncherProgram,
     spawner: spawn::Spawner,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::RunningAttempt>>>,
@@ -323,7 +330,7 @@ impl Shim {
             unread_trash: RefCell::default(),
             results: results.transpose()?,
             boot,
-            program: PathBuf::from("/proc/self/exe"),
+            program: program::LauncherProgram::new(arguments.hidden.is_some())?,
             spawner: spawn::Spawner::new()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),

@@ -9,14 +9,14 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind_recursive,
-    mount_change, mount_move, mount_remount, move_mount, open_tree, unmount,
+    mount_change, mount_move, move_mount, open_tree, unmount,
 };
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,8 @@ pub struct Bind {
     pub sub_path: String,
     pub target: String,
     pub read_only: bool,
+    /// Read-only with everything that is mounted below the source, too.
+    pub recursive: bool,
     /// A failure of this mount is ignored.
     pub optional: bool,
     /// The source is a path of the machine, not of the node.
@@ -136,25 +138,29 @@ pub fn arrange(view: View) -> Result<(), String> {
     let mut read_only = Vec::new();
     for (bind, tree) in trees {
         let Some(tree) = tree else { continue };
-        let outcome = places.find(&bind.target, tree.is_dir).and_then(|place| {
-            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
-            move_mount(&tree.fd, "", CWD, &place, flags)?;
-            Ok(place)
+        let outcome = places.find(&bind.target, tree.is_dir).and_then(|(place, path)| {
+            if bind.recursive {
+                sys::set_mount_attributes(tree.fd.as_fd(), libc::MOUNT_ATTR_RDONLY)?;
+            }
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            move_mount(&tree.fd, "", &place, "", flags)?;
+            Ok(path)
         });
         match outcome {
-            Ok(place) => {
+            Ok(path) => {
                 if bind.read_only {
-                    read_only.push((bind.what, place.clone()));
+                    read_only.push((bind, tree.fd));
                 }
-                places.mounted.push(place);
+                places.mounted.push(path);
             }
             Err(_) if bind.optional => {}
             Err(error) => return Err(format!("{} cannot be mounted at {}: {error}", bind.what, bind.target)),
         }
     }
     // Last: mount points for other volumes may have been created in these.
-    for (what, place) in read_only {
-        shut(&place).map_err(|error| format!("{what} cannot be made read-only at {}: {error}", place.display()))?;
+    for (bind, tree) in read_only {
+        sys::shut_mount(tree.as_fd())
+            .map_err(|error| format!("{} cannot be made read-only at {}: {error}", bind.what, bind.target))?;
     }
     for place in places.covered.iter().filter(|_| read_only_root) {
         shut(place).map_err(|error| format!("{} cannot be made read-only: {error}", place.display()))?;
@@ -189,9 +195,9 @@ fn take_all(
 /// else at the path meanwhile.
 fn take_device(bind: &Bind) -> Option<Tree> {
     let opened = rustix::fs::open(&bind.source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&opened).ok()?.st_mode);
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened).ok()?.st_mode);
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let is_device = kind == rustix::fs::FileType::CharacterDevice && bind.sub_path.is_empty();
+    let is_device = kind == FileType::CharacterDevice && bind.sub_path.is_empty();
     is_device.then(|| open_tree(&opened, "", flags).ok().map(|fd| Tree { fd, is_dir: false }))?
 }
 
@@ -226,7 +232,7 @@ fn take(bind: &Bind, node: Option<&(&Path, OwnedFd)>) -> io::Result<Tree> {
     if !bind.sub_path.is_empty() {
         source = below(source, &bind.sub_path)?;
     }
-    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
+    let is_dir = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
@@ -279,40 +285,37 @@ struct Places {
 }
 
 impl Places {
-    /// A mount point of the right kind, without symlinks in its path.
-    fn find(&mut self, target: &str, is_dir: bool) -> io::Result<PathBuf> {
+    /// A mount point of the right kind, and its path without symlinks. Opened: another container of the Pod, which mounts
+    /// the same volume, may put a symlink in its place meanwhile.
+    fn find(&mut self, target: &str, is_dir: bool) -> io::Result<(OwnedFd, PathBuf)> {
         let target = Path::new(target);
         if !target.is_absolute() || target.components().any(|step| step == Component::ParentDir) {
             return Err(io::Error::other("the path must be absolute and must not contain '..'"));
         }
         let (parent, missing) = nearest(target)?;
         let Some(missing) = missing else {
-            let kind = if parent.is_dir() { "a directory" } else { "a file" };
-            let wanted = if is_dir { "a directory" } else { "a file" };
-            return if kind == wanted {
-                Ok(parent)
+            let place = open_real(&parent)?;
+            let found = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_dir();
+            let kind = |is_dir| if is_dir { "a directory" } else { "a file" };
+            return if found == is_dir {
+                Ok((place, parent))
             } else {
-                Err(io::Error::other(format!("{} is {kind}, the volume is {wanted}", parent.display())))
+                let (found, wanted) = (kind(found), kind(is_dir));
+                Err(io::Error::other(format!("{} is {found}, the volume is {wanted}", parent.display())))
             };
         };
         if !parent.is_dir() {
             return Err(io::Error::other(format!("{} is not a directory", parent.display())));
         }
-        let ours = self.covers.contains(&fs::metadata(&parent)?.dev())
-            || self.mounted.iter().any(|place| parent.starts_with(place));
-        if !ours {
+        let in_volume = self.mounted.iter().any(|place| parent.starts_with(place));
+        if !in_volume && !self.covers.contains(&fs::metadata(&parent)?.dev()) {
             self.cover(&parent)?;
         }
-        let place = parent.join(missing);
-        if is_dir {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(&place)?;
-        } else {
-            if let Some(above) = place.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(above)?;
-            }
-            File::create_new(&place)?;
+        let opened = open_real(&parent)?;
+        if !in_volume && !self.covers.contains(&rustix::fs::fstat(&opened)?.st_dev) {
+            return Err(io::Error::other(format!("{} was replaced meanwhile", parent.display())));
         }
-        Ok(place)
+        Ok((volumes::make_below(opened, &missing, is_dir)?, parent.join(missing)))
     }
 
     /// Covers a directory with a tmpfs that shows the covered entries, which are reached by a descriptor opened before.
@@ -359,8 +362,14 @@ fn show_all(entries: &[fs::DirEntry], about: &fs::Metadata, at: &Path) -> io::Re
     Ok(fs::metadata(at)?.dev())
 }
 
+/// Opens a path that has no symlinks, and fails if it has one by now.
+pub fn open_real(path: &Path) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+}
+
 /// The longest existing part of a path, without symlinks, and the missing rest.
-fn nearest(target: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
+pub fn nearest(target: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     for there in target.ancestors() {
         match fs::canonicalize(there) {
             Ok(found) => {
@@ -401,21 +410,6 @@ fn turn(root: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-/// A mount keeps its restrictions: in a user namespace the kernel requires this.
 fn shut(place: &Path) -> io::Result<()> {
-    let had = rustix::fs::statvfs(place)?.f_flag;
-    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-    for (old, new) in [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ] {
-        if had.contains(old) {
-            flags |= new;
-        }
-    }
-    Ok(mount_remount(place, flags, "")?)
+    sys::shut_mount(open_real(place)?.as_fd())
 }

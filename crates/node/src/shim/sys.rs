@@ -97,8 +97,16 @@ pub fn fork(_: &OnlyThread) -> io::Result<Option<Pid>> {
 
 /// Sets attributes of a mount that was opened, and of all mounts below it: `MOUNT_ATTR_RDONLY` and the like.
 pub fn set_mount_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
+    mount_setattr(mount, attributes, libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)
+}
+
+/// Makes a mount that was opened read-only, and none of those below it.
+pub fn shut_mount(mount: BorrowedFd<'_>) -> io::Result<()> {
+    mount_setattr(mount, libc::MOUNT_ATTR_RDONLY, libc::AT_EMPTY_PATH)
+}
+
+fn mount_setattr(mount: BorrowedFd<'_>, attributes: u64, flags: i32) -> io::Result<()> {
     let wanted = MountAttributes { set: attributes, clear: 0, propagation: 0, user_namespace: 0 };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
     // SAFETY: the path is an empty C string, and the kernel reads a structure of the given size.
     let outcome = unsafe {
         libc::syscall(
@@ -128,6 +136,14 @@ pub fn close_others_on_exec() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: nothing is closed now, so no OwnedFd loses what it owns.
     let outcome = unsafe { libc::close_range(3, libc::c_uint::MAX, flags) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes descriptors beyond the standard ones, which this process has inherited from the shell that started the node. To
+/// be called first, while it has opened none itself.
+pub fn close_inherited() -> io::Result<()> {
+    // SAFETY: no OwnedFd exists yet that could lose what it owns.
+    let outcome = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

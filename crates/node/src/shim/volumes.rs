@@ -1,20 +1,24 @@
 //! A Pod's directory and the content of its volumes.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::fs::{chown, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tally_core::ids::PodUid;
 
 use super::command::failure;
 use super::isolate::HiddenPath;
 use super::layout::Layout;
+use super::mounts;
 use crate::port::{self, Content, OperationError, Preparation, Volume};
 
 /// The kubelet's reason for volumes that cannot be set up.
@@ -62,7 +66,7 @@ fn fill(layout: &Layout, preparation: &Preparation, volume: &Volume, hidden: &[H
             if is_hidden(Path::new(path), hidden) {
                 return Err(format!("the hostPath {path} is not visible to Pods: it contains the node's own files"));
             }
-            host(path, kind)?;
+            host(path, kind, hidden)?;
             match symlink(path, &dir) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 outcome => outcome.map_err(|error| error.to_string()),
@@ -209,8 +213,44 @@ fn remove_file(volume: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes what is missing of a path below a directory. No symlink that another process puts there meanwhile is followed.
+pub fn make_below(start: OwnedFd, missing: &Path, is_dir: bool) -> io::Result<OwnedFd> {
+    let mut at = start;
+    let mut steps = missing.components().peekable();
+    while let Some(step) = steps.next() {
+        let name = step.as_os_str();
+        at = if is_dir || steps.peek().is_some() {
+            match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&at, name, flags, Mode::empty())?
+        } else {
+            // Nothing that another process puts there is opened: a pipe would keep the node waiting.
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&at, name, flags, Mode::from_raw_mode(0o644))?
+        };
+    }
+    Ok(at)
+}
+
+/// Makes a path of the machine: a directory and those above it, or a file in a directory that exists.
+fn make_host(path: &Path, is_dir: bool, hidden: &[HiddenPath]) -> io::Result<()> {
+    let (real, missing) = mounts::nearest(path)?;
+    let Some(missing) = missing else { return Err(io::ErrorKind::AlreadyExists.into()) };
+    if !is_dir && missing.components().count() > 1 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    // What is checked has no symlinks, and what is opened is the same.
+    if is_hidden(&real, hidden) {
+        return Err(io::Error::other("it is not visible to Pods"));
+    }
+    make_below(mounts::open_real(&real)?, &missing, is_dir).map(drop)
+}
+
 /// Checks `hostPath.type` as the kubelet does, with its messages.
-fn host(path: &str, kind: &str) -> Result<(), String> {
+fn host(path: &str, kind: &str, hidden: &[HiddenPath]) -> Result<(), String> {
     let at = Path::new(path);
     if !at.is_absolute() || at.components().any(|step| step == Component::ParentDir) {
         return Err(format!("the hostPath {path:?} must be absolute and must not contain '..'"));
@@ -228,14 +268,9 @@ fn host(path: &str, kind: &str) -> Result<(), String> {
     match kind {
         "" if there.is_some() => Ok(()),
         // Container runtimes create a directory if the path does not exist.
-        "" => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
-        "DirectoryOrCreate" if there.is_none() => made(DirBuilder::new().recursive(true).mode(0o755).create(at)),
-        "FileOrCreate" if there.is_none() => {
-            // Nothing that another process puts there meanwhile is opened: a pipe would keep the node waiting.
-            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-            let file = File::options().write(true).create_new(true).mode(0o644).custom_flags(flags).open(at);
-            made(file.map(drop))
-        }
+        "" => made(make_host(at, true, hidden)),
+        "DirectoryOrCreate" if there.is_none() => made(make_host(at, true, hidden)),
+        "FileOrCreate" if there.is_none() => made(make_host(at, false, hidden)),
         "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => failed("a directory"),
         "File" | "FileOrCreate" if !is(fs::FileType::is_file) => failed("a file"),
         "Socket" if !is(|kind| kind.is_socket()) => failed("a socket file"),
@@ -332,64 +367,136 @@ pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String
     trouble
 }
 
+/// How often a directory is read again if entries appear in it while it is deleted.
+const MOST_ROUNDS: usize = 10;
+
 /// Deletes a file, or a directory of any depth. Containers decide how deep it is: a directory that contains others is
 /// taken apart level by level, each moved next to it first, so that neither the stack nor the number of open files nor
 /// the length of a path grows with the depth.
+///
+/// A process of another container may have the directory open, and change it meanwhile: everything is reached by
+/// descriptors, and what is not a directory when it is opened is not entered, whatever it was when it was listed.
 pub fn delete(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.is_dir() {
-        return fs::remove_file(path);
+    let (Some(beside), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let beside = rustix::fs::open(beside, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut parts = Parts { beside: &beside, of: name, made: None, moved: 0 };
+    delete_level(&beside, name, &mut parts)?;
+    for done in 0.. {
+        match &parts.made {
+            Some((_, made)) if done < parts.moved => {
+                let made = made.try_clone()?;
+                delete_level(&made, OsStr::new(&done.to_string()), &mut parts)?;
+            }
+            Some((name, _)) => return Ok(unlinkat(&beside, name, AtFlags::REMOVEDIR)?),
+            None => return Ok(()),
+        }
     }
-    let mut parts = None;
-    let (mut moved, mut done) = (0_u64, 0_u64);
-    let mut dir = path.to_owned();
-    loop {
-        open_up(&dir);
-        for entry in fs::read_dir(&dir)? {
+    Ok(())
+}
+
+/// Deletes an entry of a directory, except the directories in it that are not empty: those are moved away.
+fn delete_level(parent: &OwnedFd, name: &OsStr, parts: &mut Parts<'_>) -> io::Result<()> {
+    let Some(opened) = open_dir(parent, name)? else {
+        return Ok(unlinkat(parent, name, AtFlags::empty())?);
+    };
+    let mut dir = Dir::new(opened)?;
+    for _ in 0..MOST_ROUNDS {
+        while let Some(entry) = dir.read() {
             let entry = entry?;
-            if !entry.file_type()?.is_dir() {
-                fs::remove_file(entry.path())?;
-            } else if fs::remove_dir(entry.path()).is_err() {
-                // Moving a directory changes it, too.
-                open_up(&entry.path());
-                let parts = match &parts {
-                    Some(parts) => parts,
-                    None => parts.insert(make_parts(path)?),
-                };
-                fs::rename(entry.path(), parts.join(moved.to_string()))?;
-                moved += 1;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                delete_entry(dir.fd()?, name, parts)?;
             }
         }
-        fs::remove_dir(&dir)?;
-        match &parts {
-            Some(parts) if done < moved => dir = parts.join(done.to_string()),
-            parts => return parts.as_ref().map_or(Ok(()), fs::remove_dir),
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => dir.rewind(),
+            outcome => return Ok(outcome?),
         }
-        done += 1;
+    }
+    Err(io::ErrorKind::DirectoryNotEmpty.into())
+}
+
+/// Deletes one entry that was listed, whatever it is by now, or moves it away.
+fn delete_entry(dir: BorrowedFd<'_>, name: &OsStr, parts: &mut Parts<'_>) -> io::Result<()> {
+    match unlinkat(dir, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        outcome => return Ok(outcome?),
+    }
+    match unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        // No longer a directory: it is found again, because the one that contains it is not empty.
+        Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        Err(_) => {}
+    }
+    // Moving a directory changes it, too.
+    let _ = open_dir(dir, name);
+    parts.take(dir, name)
+}
+
+/// Directories that were moved away, to be deleted later: numbered entries of a directory beside the first one.
+struct Parts<'a> {
+    beside: &'a OwnedFd,
+    of: &'a OsStr,
+    made: Option<(String, OwnedFd)>,
+    moved: u64,
+}
+
+impl Parts<'_> {
+    fn take(&mut self, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        let (_, parts) = match &self.made {
+            Some(made) => made,
+            None => self.made.insert(make_parts(self.beside, self.of)?),
+        };
+        match renameat(dir, name, parts, self.moved.to_string()) {
+            Err(Errno::NOENT) => {}
+            outcome => {
+                outcome?;
+                self.moved += 1;
+            }
+        }
+        Ok(())
     }
 }
 
 /// A new directory beside another one. One that a killed process has left is deleted like anything else.
-fn make_parts(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+fn make_parts(beside: &OwnedFd, of: &OsStr) -> io::Result<(String, OwnedFd)> {
     for number in 0.. {
-        let parts = path.with_file_name(format!("{name}.{number}"));
-        match DirBuilder::new().mode(0o700).create(&parts) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            outcome => return outcome.map(|()| parts),
+        let name = format!("{}.{number}", of.to_string_lossy());
+        match mkdirat(beside, &name, Mode::RWXU) {
+            Err(Errno::EXIST) => {}
+            outcome => {
+                outcome?;
+                let made = open_dir(beside, OsStr::new(&name))?.ok_or(io::ErrorKind::NotADirectory)?;
+                return Ok((name, made));
+            }
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
+/// Opens a directory to be deleted. None: it is something else; a symlink is not followed.
+fn open_dir(parent: impl AsFd, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = match openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        found => found?,
+    };
+    open_up(&found);
+    Ok(Some(openat(&found, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+}
+
 /// Some programs remove their own write permission from directories that they have created. A failure shows up later.
-fn open_up(dir: &Path) {
+fn open_up(dir: &OwnedFd) {
     if rustix::process::geteuid().is_root() {
         return;
     }
-    if let Ok(about) = fs::symlink_metadata(dir)
-        && about.mode() & 0o700 != 0o700
+    if let Ok(about) = rustix::fs::fstat(dir)
+        && about.st_mode & 0o700 != 0o700
     {
-        let _ = fs::set_permissions(dir, Permissions::from_mode(about.mode() & 0o777 | 0o700));
+        let mode = Permissions::from_mode(about.st_mode & 0o777 | 0o700);
+        let _ = fs::set_permissions(format!("/proc/self/fd/{}", dir.as_raw_fd()), mode);
     }
 }
 
@@ -477,6 +584,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name).display().to_string();
         fs::write(at("file"), "").unwrap();
+        symlink(at("elsewhere"), at("dangling")).unwrap();
+        fs::create_dir(at("real")).unwrap();
+        symlink(at("real"), at("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         for (path, kind, outcome) in [
             (at("file"), "", "ok"),
@@ -496,10 +606,17 @@ mod tests {
             ("/dev/null".to_owned(), "CharDevice", "ok"),
             ("/dev/null".to_owned(), "BlockDevice", "is not a block device"),
             (at("file"), "Folder", "is not a type"),
+            // A symlink to nothing is not a place where something is made.
+            (at("dangling"), "", "cannot be made"),
+            (at("dangling/x"), "DirectoryOrCreate", "cannot be made"),
+            (at("dangling"), "FileOrCreate", "cannot be made"),
+            (at("not/there"), "FileOrCreate", "cannot be made"),
+            (at("link/new"), "DirectoryOrCreate", "ok"),
         ] {
-            let said = host(&path, kind).err().unwrap_or_else(|| "ok".to_owned());
+            let said = host(&path, kind, &[]).err().unwrap_or_else(|| "ok".to_owned());
             assert!(said.contains(outcome), "{path} {kind}: {said}");
         }
+        assert!(Path::new(&at("real/new")).is_dir() && !Path::new(&at("elsewhere")).exists());
     }
 
     #[test]
@@ -534,6 +651,64 @@ mod tests {
         delete(&place.path().join("a")).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         assert!(outside.path().join("kept").exists(), "not where a symlink leads");
+    }
+
+    #[test]
+    fn nothing_is_made_behind_a_symlink_that_appears_meanwhile() {
+        let place = tempfile::tempdir().unwrap();
+        let (volume, outside) = (place.path().join("volume"), place.path().join("outside"));
+        fs::create_dir_all(&volume).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        symlink(&outside, volume.join("a")).unwrap();
+        for (missing, is_dir) in [("a/b", true), ("a/b", false), ("a", true), ("a", false)] {
+            let start = mounts::open_real(&volume).unwrap();
+            assert!(make_below(start, Path::new(missing), is_dir).is_err(), "{missing} {is_dir}");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        assert!(mounts::open_real(&volume.join("a")).is_err());
+        for (missing, is_dir) in [("c/d", true), ("c/e", false)] {
+            make_below(mounts::open_real(&volume).unwrap(), Path::new(missing), is_dir).unwrap();
+            assert_eq!(volume.join(missing).is_dir(), is_dir);
+        }
+    }
+
+    /// Another container that has the directory open replaces entries after they were listed.
+    #[test]
+    fn what_became_a_symlink_after_it_was_listed_is_not_entered() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("kept"), "").unwrap();
+        let trash = place.path().join("trash");
+        fs::create_dir_all(trash.join("pod/full/deep/er")).unwrap();
+        let opened = rustix::fs::open(&trash, OFlags::RDONLY, Mode::empty()).unwrap();
+        let pod = open_dir(&opened, OsStr::new("pod")).unwrap().unwrap();
+        let mut parts = Parts { beside: &opened, of: OsStr::new("pod"), made: None, moved: 0 };
+        // Moved as a directory, and as a symlink that took its place just before.
+        symlink(outside.path(), trash.join("pod/link")).unwrap();
+        parts.take(pod.as_fd(), OsStr::new("full")).unwrap();
+        parts.take(pod.as_fd(), OsStr::new("link")).unwrap();
+        parts.take(pod.as_fd(), OsStr::new("gone")).unwrap();
+        assert_eq!(parts.moved, 2);
+        let made = parts.made.as_ref().unwrap().1.try_clone().unwrap();
+        for number in ["0", "1"] {
+            delete_level(&made, OsStr::new(number), &mut parts).unwrap();
+        }
+        // Listed as a directory, and a symlink when it is deleted.
+        symlink(outside.path(), trash.join("pod/listed")).unwrap();
+        delete_entry(pod.as_fd(), OsStr::new("listed"), &mut parts).unwrap();
+        delete_entry(pod.as_fd(), OsStr::new("gone"), &mut parts).unwrap();
+        // The directory itself.
+        symlink(outside.path(), trash.join("other")).unwrap();
+        delete_level(&opened, OsStr::new("other"), &mut parts).unwrap();
+        assert!(outside.path().join("kept").exists());
+        assert!(!trash.join("pod/listed").exists() && !trash.join("other").exists());
+        assert_eq!(fs::read_dir(trash.join("pod.0")).unwrap().count(), 1, "what was in the directory");
+        symlink(outside.path(), trash.join("pod.0/link")).unwrap();
+        for entry in ["pod", "pod.0"] {
+            delete(&trash.join(entry)).unwrap();
+        }
+        assert_eq!(fs::read_dir(&trash).unwrap().count(), 0);
+        assert!(outside.path().join("kept").exists());
     }
 
     /// A path of this length cannot be named, and one stack frame or open file for each level would be too many.

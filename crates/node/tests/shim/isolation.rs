@@ -1,5 +1,6 @@
 //! Isolated containers, and what a securityContext asks for: what their own processes see.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -110,6 +111,74 @@ fn other_mounts_of_the_same_directory_are_hidden_too() {
     });
 }
 
+fn mounts(arguments: &[&str], at: &Path) -> bool {
+    std::fs::create_dir_all(at).unwrap();
+    Command::new("mount").args(arguments).arg(at).status().is_ok_and(|made| made.success())
+}
+
+fn unmounts(at: &Path) {
+    assert!(Command::new("umount").arg(at).status().unwrap().success());
+}
+
+/// As for a chroot: through them root commands the machine, and sees its processes.
+#[test]
+fn file_systems_of_the_kernel_are_hidden_wherever_they_are_mounted() {
+    with_isolation(async |node, place| {
+        let at = ["proc", "sysfs", "cgroup2"].map(|kind| (kind, place.join(kind)));
+        let made: Vec<_> = at.iter().filter(|(kind, at)| mounts(&["-t", kind, kind], at)).map(|(_, at)| at).collect();
+        let script =
+            format!("for at in proc sysfs cgroup2; do ls -A {}/$at; done; ls /proc/self/status", place.display());
+        let start = shell(node.attempt("main", 0), &script);
+        let exit = node.run(start).await;
+        made.iter().for_each(|at| unmounts(at));
+        assert_eq!((exit.code, node.log("main").await.as_str()), (0, "/proc/self/status\n"));
+        if made.is_empty() {
+            println!("skipped: this user may not mount");
+        }
+    });
+}
+
+#[test]
+fn a_volume_is_read_only_with_what_is_mounted_below_it_if_that_is_asked_for() {
+    with_isolation(async |node, place| {
+        let below = place.join("host/below");
+        if !mounts(&["-t", "tmpfs", "tmpfs"], &below) {
+            return println!("skipped: this user may not mount");
+        }
+        let path = place.join("host").display().to_string();
+        let volumes = vec![
+            Volume { name: "v".into(), content: Content::Host { path, kind: "".into() } },
+            Volume { name: "own".into(), content: Content::Empty { in_memory: false, limit: None } },
+        ];
+        let prepared = node.prepare(volumes).await;
+        let mut said = Vec::new();
+        for (container, recursive) in [("one", false), ("all", true)] {
+            let script = "for at in /v /v/below /v/below/own; do touch $at/x 2>/dev/null && echo $at; done; true";
+            let mut start = shell(node.attempt(container, 0), script);
+            let mount = |volume: &str, path: &str, read_only, recursive| Mount {
+                volume: volume.into(),
+                path: path.into(),
+                sub_path: String::new(),
+                read_only,
+                recursive,
+            };
+            std::fs::create_dir_all(below.join("own")).unwrap();
+            start.mounts = vec![mount("v", "/v", true, recursive), mount("own", "/v/below/own", false, false)];
+            let report = node.launch(start).await;
+            said.push(match report {
+                Report::Started { .. } => {
+                    node.ended().await;
+                    node.log(container).await
+                }
+                report => format!("{report:?}"),
+            });
+        }
+        unmounts(&below);
+        assert!(matches!(prepared, Report::Prepared { .. }));
+        assert_eq!(said, ["/v/below\n/v/below/own\n", "/v/below/own\n"]);
+    });
+}
+
 #[test]
 fn a_directory_that_was_moved_away_is_not_shown_in_its_new_place() {
     with_isolation(async |node, place| {
@@ -151,6 +220,7 @@ fn host_paths_show_the_machine_without_the_node() {
             path: path.into(),
             sub_path: String::new(),
             read_only: false,
+            recursive: false,
         };
         let script = format!(
             "cat /root-of-host{p}/shared /place/shared; echo; cat /root-of-host{p}/data/secret /place/data/secret \
@@ -228,6 +298,127 @@ fn descriptors_that_the_node_inherited_are_closed() {
     with_isolation(async |node, _| {
         let said = says(node, "main", "readlink /proc/$$/fd/* | grep -c passwd; true").await;
         assert_eq!(said, "0\n");
+    });
+}
+
+/// A directory that the shell left open leads around everything that is hidden.
+#[test]
+fn a_directory_that_the_node_inherited_is_no_working_directory() {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = std::fs::File::open(place.path()).unwrap();
+    // A number that the node does not use for a file of its own.
+    let directory = rustix::io::fcntl_dupfd_cloexec(&directory, 700).unwrap();
+    rustix::io::fcntl_setfd(&directory, rustix::io::FdFlags::empty()).unwrap();
+    with_isolation(async |node, _| {
+        let mut start = shell(node.attempt("main", 0), "pwd");
+        start.working_dir = Some(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let refusal = node.refused(start).await;
+        assert!(refusal.starts_with("StartError: the working directory") && refusal.contains("exist"), "{refusal}");
+    });
+}
+
+#[test]
+fn device_nodes_of_the_machine_cannot_be_changed() {
+    with_isolation(async |node, place| {
+        // Each is given the mode and owner that it has: if it can be, this changes nothing on the machine.
+        let script = format!(
+            "for node in full null random urandom zero; do
+             chmod $(stat -c %a /dev/$node) /dev/$node 2>/dev/null && echo mode $node
+             chown $(stat -c %u:%g /dev/$node) /dev/$node 2>/dev/null && echo owner $node; done
+             chmod 666 {place}/kubeconfig /proc/kcore 2>/dev/null && echo hidden
+             echo x > /dev/null; (echo x > /dev/full) 2>/dev/null || echo full; head -c 2 /dev/zero | wc -c",
+            place = place.display()
+        );
+        assert_eq!(says(node, "main", &script).await, "full\n2\n");
+    });
+}
+
+/// The launcher becomes the command, and is a program of the machine that /proc/self/exe names.
+#[test]
+fn the_executable_of_the_node_cannot_be_changed() {
+    if !is_root() {
+        return println!("skipped: only root changes files of others");
+    }
+    with_isolation(async |node, place| {
+        let script = place.join("script");
+        std::fs::write(&script, "#!/proc/self/exe change-itself\n").unwrap();
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        for (container, argv) in [
+            ("named", vec!["/proc/self/exe".to_owned(), "change-itself".to_owned()]),
+            ("interpreter", vec![script.display().to_string()]),
+        ] {
+            let mut start = shell(node.attempt(container, 0), "");
+            start.argv = argv;
+            start.confinement.read_only_root = true;
+            assert_eq!(runs(node, container, start).await, "Read-only file system (os error 30)\n", "{container}");
+        }
+    });
+}
+
+/// A Pod may place files of its own over the machine's list of users.
+#[test]
+fn groups_are_those_that_the_machine_gives_a_user() {
+    if !is_root() {
+        return println!("skipped: only root gives groups");
+    }
+    with_isolation(async |node, _| {
+        let file = |name: &str, content: &str| File { path: name.into(), content: content.into(), mode: 0o644 };
+        let files = vec![
+            file("passwd", "root:x:0:0::/:/bin/sh\nown:x:61234:42::/:/bin/sh\n"),
+            file("group", "own:x:43:own\nother:x:44:own,root\n"),
+        ];
+        let volumes = vec![Volume { name: "v".into(), content: Content::Files(files) }];
+        assert!(matches!(node.prepare(volumes).await, Report::Prepared { .. }));
+        let mount = |name: &str| Mount {
+            volume: "v".into(),
+            path: format!("/etc/{name}").into(),
+            sub_path: name.into(),
+            read_only: false,
+            recursive: false,
+        };
+        let as_user = |mut start: Start| {
+            start.mounts = vec![mount("passwd"), mount("group")];
+            start.user = Some(61234);
+            start
+        };
+        let start = as_user(shell(node.attempt("main", 0), "head -n 1 /etc/group; id -g; id -G"));
+        assert_eq!(runs(node, "main", start).await, "own:x:43:own\n0\n0\n");
+        let attempt = node.attempt("probed", 0);
+        let start = as_user(shell(attempt.clone(), "sleep 1000"));
+        assert!(matches!(node.launch(start).await, Report::Started { .. }));
+        let check = Check::Exec { argv: ["sh", "-c", "id -G | grep '4[234]'"].map(str::to_owned).to_vec() };
+        assert_eq!(
+            node.check(attempt.clone(), check, 60_000).await,
+            Err("command terminated with exit code 1".to_owned())
+        );
+        node.send(ShimCommand::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+        assert_eq!(node.next().await, Report::Signalled { attempt });
+        assert_eq!(node.ended().await.code, 137);
+    });
+}
+
+/// The keys of the user who started the node are in the keyring of the session.
+#[test]
+fn probes_have_a_session_keyring_of_their_own() {
+    let number = if cfg!(target_arch = "x86_64") { 250 } else { 219 };
+    let keyring = format!("print syscall({number}, 0, -3, 0)");
+    let Ok(own) = Command::new("perl").args(["-e", &keyring]).output() else {
+        return println!("skipped: there is no perl");
+    };
+    let own = String::from_utf8(own.stdout).unwrap();
+    if own == "-1" {
+        return println!("skipped: the kernel has no keyrings here");
+    }
+    with_isolation(async |node, _| {
+        let attempt = node.attempt("main", 0);
+        let script = format!("perl -e '{keyring}'; sleep 1000");
+        assert!(matches!(node.launch(shell(attempt.clone(), &script)).await, Report::Started { .. }));
+        let script = format!("test $(perl -e '{keyring}') != {own}");
+        let check = Check::Exec { argv: ["sh", "-c", &script].map(str::to_owned).to_vec() };
+        assert_eq!(node.check(attempt.clone(), check, 60_000).await, Ok(()));
+        node.send(ShimCommand::Signal { attempt: attempt.clone(), signal: Signal::Kill }).await;
+        assert_eq!(node.next().await, Report::Signalled { attempt });
+        assert_eq!(node.ended().await.code, 137);
     });
 }
 
@@ -347,8 +538,13 @@ fn a_volume_over_proc_does_not_hide_that_the_command_ran() {
         let volumes = vec![Volume { name: "v".into(), content: Content::Empty { in_memory: false, limit: None } }];
         assert!(matches!(node.prepare(volumes).await, Report::Prepared { .. }));
         let mut start = shell(node.attempt("main", 0), "exit 6");
-        start.mounts =
-            vec![Mount { volume: "v".into(), path: "/proc/self".into(), sub_path: String::new(), read_only: false }];
+        start.mounts = vec![Mount {
+            volume: "v".into(),
+            path: "/proc/self".into(),
+            sub_path: String::new(),
+            read_only: false,
+            recursive: false,
+        }];
         assert_eq!(node.run(start).await.code, 6);
     });
 }
@@ -488,6 +684,7 @@ fn volumes_are_where_they_are_wanted() {
             path: path.into(),
             sub_path: sub_path.into(),
             read_only: false,
+            recursive: false,
         };
         let places = vec![
             mount("config", "/config", ""),
@@ -662,6 +859,7 @@ fn volumes_belong_to_the_group_of_the_pod() {
             path: format!("/v-{volume}"),
             sub_path: String::new(),
             read_only: false,
+            recursive: false,
         };
         let script = "id -u; cat /v-config/deep/a; stat -c '%g %a' /v-config/deep/a; for v in data fast; do touch /v-$v/new; \
              stat -c '%g %a' /v-$v; stat -c %g /v-$v/new; done";

@@ -27,7 +27,7 @@ fn host(name: &str, path: &Path) -> Volume {
 }
 
 fn mount(volume: &str, path: &str) -> Mount {
-    Mount { volume: volume.into(), path: path.into(), sub_path: String::new(), read_only: false }
+    Mount { volume: volume.into(), path: path.into(), sub_path: String::new(), read_only: false, recursive: false }
 }
 
 fn may_mount() -> bool {

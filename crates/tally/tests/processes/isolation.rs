@@ -348,6 +348,32 @@ fn no_daemon_outlives_a_run_and_its_helper() {
     }
 }
 
+/// Tally may be run without HOME, and the first credentials of its user may be written while a Pod runs.
+#[test]
+fn credentials_that_are_written_while_a_pod_runs_are_hidden() {
+    let directory = server::directory();
+    let here = directory.path();
+    let home = here.join("home");
+    fs::create_dir(&home).unwrap();
+    let script = format!(
+        "echo > {here}/ready; while [ ! -e {here}/go ]; do sleep 0.05; done; cat {here}/home/.kube/config || echo hidden",
+        here = here.display()
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+    command.args(["run", "--isolate", "--backoff-limit", "0", "--", "sh", "-c", &script]).stdin(Stdio::null());
+    let mut run = command.env("HOME", &home).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it runs", || here.join("ready").exists() || run.try_wait().unwrap().is_some());
+    fs::create_dir_all(home.join(".kube")).unwrap();
+    fs::write(home.join(".kube/config"), "the token").unwrap();
+    fs::write(here.join("go"), "").unwrap();
+    let told = run.wait_with_output().unwrap();
+    if told.status.code() == Some(3) {
+        return println!("skipped: this machine does not isolate");
+    }
+    let said = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(said.contains("hidden") && !said.contains("the token"), "{told:?}");
+}
+
 #[test]
 fn a_run_isolates_if_it_is_asked_to() {
     let directory = server::directory();
@@ -361,6 +387,9 @@ fn a_run_isolates_if_it_is_asked_to() {
             String::from_utf8_lossy(&told.stderr).into_owned(),
         )
     };
+    let in_tmp = tempfile::tempdir_in("/tmp").unwrap();
+    let (code, out, err) = run(&["--isolate", "--workdir", &in_tmp.path().display().to_string()], "echo ran");
+    assert!(code == Some(2) && out.is_empty() && err.contains("every task has its own /tmp"), "{code:?} {out} {err}");
     let script = "echo $OF_THE_SHELL; test $(ls -d /proc/[0-9]* | wc -l) -lt 7 && echo few; pwd; exit 4";
     let (code, out, err) = run(&["--backoff-limit", "0"], script);
     let here = directory.path().canonicalize().unwrap();

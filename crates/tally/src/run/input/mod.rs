@@ -132,6 +132,15 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
     if !Path::new(workdir).is_dir() {
         return Err(format!("--workdir {workdir}: no such directory"));
     }
+    let of_each = ["/tmp", "/dev/shm"].map(Path::new);
+    let is_below = |own: &Path, dir: &Path| dir.starts_with(own) && dir != own;
+    if args.isolate
+        && let Ok(dir) = Path::new(workdir).canonicalize()
+        && let Some(own) = of_each.iter().find(|own| is_below(own, &dir))
+    {
+        let own = own.display();
+        return Err(format!("--isolate: every task has its own {own}, without {workdir}; choose another --workdir"));
+    }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
     let of_shell = caller.env.get("PATH").filter(|_| !args.flags.clean_env).map(String::as_str);
     let path = path.and_then(|row| row["value"].as_str()).or(of_shell).unwrap_or(programs::USUAL_PATH);
