@@ -15,6 +15,7 @@ use super::classification::Flag;
 use super::entry::Entry;
 use super::flight::StatusInFlight;
 use super::plan::{Plan, StatusWrite, count, len};
+use crate::accounting::Outcome;
 use crate::gates::Gate;
 use crate::job::JobStatus;
 use crate::mutation::{Bug, Mutation};
@@ -43,11 +44,12 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// The counters, with the Pods that are recorded. An Indexed Job counts successes by their indexes.
+    #[allow(clippy::disallowed_methods, reason = "a number is the same in every order")]
     fn counters_with_recorded(&self) -> (i32, i32) {
         let status = &self.job.status;
         let of = |wanted| self.committed.uncounted.values().filter(|outcome| **outcome == wanted).count();
-        let succeeded = if self.mode.indexed { 0 } else { of(crate::accounting::Outcome::Succeeded) };
-        let failed = of(crate::accounting::Outcome::Failed);
+        let succeeded = if self.mode.indexed { 0 } else { of(Outcome::Succeeded) };
+        let failed = of(Outcome::Failed);
         (count(i64::from(status.succeeded) + len(succeeded)), count(i64::from(status.failed) + len(failed)))
     }
 
