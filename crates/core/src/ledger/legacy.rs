@@ -10,8 +10,6 @@
 //! at most the number of Pods that really ended so; their sum would count a Pod twice. A Pod that is removed before it was
 //! seen is not counted, and is replaced: the limitation that finalizers overcome.
 
-use std::collections::BTreeSet;
-
 use super::Ledger;
 use super::classification::Flag;
 use super::entry::Entry;
@@ -46,12 +44,10 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// The counters, with the Pods that are recorded. An Indexed Job counts successes by their indexes.
+    #[allow(clippy::disallowed_methods, reason = "a number is the same in every order")]
     fn counters_with_recorded(&self) -> (i32, i32) {
         let status = &self.job.status;
-        let lists = status.uncounted();
-        // A UID may be listed twice.
-        let listed: BTreeSet<_> = lists.succeeded.iter().chain(&lists.failed).collect();
-        let of = |wanted| listed.iter().filter(|uid| self.committed.uncounted.get(**uid) == Some(&wanted)).count();
+        let of = |wanted| self.committed.uncounted.values().filter(|outcome| **outcome == wanted).count();
         let succeeded = if self.mode.indexed { 0 } else { of(Outcome::Succeeded) };
         let failed = of(Outcome::Failed);
         (count(i64::from(status.succeeded) + len(succeeded)), count(i64::from(status.failed) + len(failed)))
