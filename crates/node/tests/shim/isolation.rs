@@ -371,7 +371,7 @@ fn groups_are_those_that_the_machine_gives_a_user() {
         assert!(matches!(node.prepare(volumes).await, Report::Prepared { .. }));
         let mount = |name: &str| Mount {
             volume: "v".into(),
-            path: format!("/etc/{name}").into(),
+            path: format!("/etc/{name}"),
             sub_path: name.into(),
             read_only: false,
             recursive: false,
