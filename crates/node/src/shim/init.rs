@@ -36,7 +36,6 @@ pub fn main(
     alone: &OnlyThread,
 ) -> ExitCode {
     let nothing = no_output();
-    end_with_shim();
     // Closed when the launcher has told the shim of the first process. Only then may that process tell how it goes on.
     let (introduced, introduction) = match io::pipe() {
         Ok(pipe) => pipe,
@@ -74,7 +73,6 @@ pub fn main(
 /// processes.
 pub fn beside(launch: &Launch, identity: &Identity, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
     let nothing = no_output();
-    end_with_shim();
     match sys::fork(alone) {
         Ok(None) => {
             sys::leave_session_keyring();
@@ -201,12 +199,6 @@ fn forward(orders: UnixStream, command: Pid, ended: &Mutex<bool>) {
         }
     }
     exit(0)
-}
-
-/// If the shim is killed, the first process notices it by its socket. In a container that uses up its processor time, that
-/// takes longer than this. The shim starts all processes in its main thread.
-fn end_with_shim() {
-    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// Opened first: the container gets another /dev.

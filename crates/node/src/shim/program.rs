@@ -61,6 +61,7 @@ fn in_memory() -> io::Result<OwnedFd> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
@@ -77,7 +78,8 @@ mod tests {
             let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
             let listed = Command::new(&path).arg("--list").output().unwrap();
             assert!(String::from_utf8_lossy(&listed.stdout).contains("what_launchers_are_started_from"), "{listed:?}");
-            assert!(File::options().write(true).open(&path).is_err(), "{kind}");
+            let written = File::options().write(true).open(&path).and_then(|mut file| file.write_all(b"x"));
+            assert!(written.is_err(), "{kind}");
             let own = std::fs::metadata(OWN).unwrap().permissions().mode();
             if kind == "mount" {
                 let changed = std::fs::set_permissions(&path, PermissionsExt::from_mode(own));

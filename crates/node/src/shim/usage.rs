@@ -234,7 +234,7 @@ mod tests {
         let (top, below) = (place.path().join("top"), place.path().join("below"));
         let mib = vec![b'x'; 1 << 20];
         fs::create_dir(&below).unwrap();
-        fs::write(below.join("file"), &mib).unwrap();
+        fs::write(below.join("file"), mib.repeat(16)).unwrap();
         for level in 0..3000 {
             fs::create_dir(&top).unwrap();
             fs::rename(&below, top.join("directory")).unwrap();
@@ -244,7 +244,8 @@ mod tests {
             }
             fs::rename(&top, &below).unwrap();
         }
-        assert_eq!(of_tree(&below) >> 20, 4 + (3004 * 4096 >> 20));
+        // On some file systems directories have a size, too, but not as much as the file at the bottom.
+        assert!(of_tree(&below) >> 20 >= 19, "{}", of_tree(&below));
         super::super::volumes::delete(&below).unwrap();
     }
 

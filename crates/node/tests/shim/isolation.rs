@@ -325,7 +325,7 @@ fn device_nodes_of_the_machine_cannot_be_changed() {
             "for node in full null random urandom zero; do
              chmod $(stat -c %a /dev/$node) /dev/$node 2>/dev/null && echo mode $node
              chown $(stat -c %u:%g /dev/$node) /dev/$node 2>/dev/null && echo owner $node; done
-             chmod 666 {place}/kubeconfig /proc/kcore 2>/dev/null && echo hidden
+             for hidden in {place}/kubeconfig /proc/kcore; do chmod 666 $hidden 2>/dev/null && echo $hidden; done
              echo x > /dev/null; (echo x > /dev/full) 2>/dev/null || echo full; head -c 2 /dev/zero | wc -c",
             place = place.display()
         );
@@ -371,7 +371,7 @@ fn groups_are_those_that_the_machine_gives_a_user() {
         assert!(matches!(node.prepare(volumes).await, Report::Prepared { .. }));
         let mount = |name: &str| Mount {
             volume: "v".into(),
-            path: format!("/etc/{name}").into(),
+            path: format!("/etc/{name}"),
             sub_path: name.into(),
             read_only: false,
             recursive: false,
