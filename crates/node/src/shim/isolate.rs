@@ -237,11 +237,16 @@ pub fn hide(hidden: &[HiddenPath]) -> Result<(), String> {
     for mounted in mounts.iter().filter(|mounted| mounted.shows_kernel_elsewhere()) {
         hide_mount(mounted).map_err(|error| failed(&mounted.place, error))?;
     }
+    // All of them through descriptors: what was looked at is what is hidden, whatever is renamed meanwhile. All are opened
+    // first, because one path may be inside another.
+    let mut all = Vec::with_capacity(hidden.len());
     for hidden in hidden {
         let path = &hidden.path;
-        // All of them through the descriptor: what was looked at is what is hidden, whatever is renamed meanwhile.
         let Some(opened) = hidden.open().map_err(|error| failed(path, error))? else { continue };
         let about = rustix::fs::fstat(&opened).map_err(|error| failed(path, error.into()))?;
+        all.push((path, opened, about));
+    }
+    for (path, opened, about) in all {
         let Aliases { same, parts } = aliases(&mounts, path);
         mask_opened(&opened, &about).map_err(|error| failed(path, error))?;
         for place in same {

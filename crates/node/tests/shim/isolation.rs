@@ -34,7 +34,9 @@ async fn start(place: &Path) -> Node {
     std::fs::write(place.join("data/secret"), "the key").unwrap();
     std::fs::write(place.join("kubeconfig"), "the token").unwrap();
     let mut config = Config::new(program(), place.join("data/node"));
-    config.hidden = Some(vec![place.join("data"), place.join("kubeconfig"), place.join("not-there")]);
+    // One of them is inside another, as the kubeconfig is inside the data directory.
+    let hidden = ["data", "data/secret", "kubeconfig", "not-there"];
+    config.hidden = Some(hidden.map(|name| place.join(name)).to_vec());
     Node::start_with(config).await
 }
 

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 24] = [
+const OTHERS: [&str; 25] = [
+    "--feature-gates",
     "--file",
     "--stdin",
     "--dry-run",
