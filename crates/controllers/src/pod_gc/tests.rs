@@ -264,6 +264,7 @@ fn without_their_gates_lost_pods_get_no_condition_or_no_phase() {
         let options = PodGcOptions { gates, ..PodGcOptions::default() };
         let mut probe = with(options, &[node("n", "True", &[])], &[pod("a", "gone", "Running", 7)]);
         probe.passes(40_000);
+        assert_eq!(probe.asks(), ["get nodes /gone"]);
         probe.answer(0, refused(404, "NotFound"));
         assert_eq!(probe.asks(), [first], "{gates:?}");
         if gates == conditions {
