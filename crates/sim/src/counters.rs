@@ -13,9 +13,6 @@ macro_rules! sometimes {
 
 sometimes! {
     Completed => "a Job completed",
-    TrackingEnded => "the tracking of a Job ended",
-    TrackingEndedWithBacklog => "the tracking of a Job ended while Pods were recorded",
-    LegacyReleased => "a Pod lost its finalizer because its Job is tracked the old way",
     Failed => "a Job failed",
     Conflict => "a status write met a conflict",
     StaleReadActedOn => "a request was made from a view that was behind",
@@ -87,6 +84,9 @@ sometimes! {
     FinishedPodDeleted => "a finished Pod was deleted once it was counted",
     RestedSuspended => "a Job was suspended, or without parallelism, to the end",
     // From here on: events of a whole cluster.
+    TrackingEnded => "the tracking of a Job ended",
+    TrackingEndedWithBacklog => "the tracking of a Job ended while Pods were recorded",
+    LegacyReleased => "a Pod lost its finalizer because its Job is tracked the old way",
     HostCrashed => "a controller other than those of Jobs crashed",
     OwnerLookedFor => "an owner was looked for, and was not there",
     Collected => "the collector deleted a dependent",
