@@ -49,7 +49,7 @@ impl Laws {
 
     /// I27: whether a Pod that terminates has done so for as long as its Job waits; None if it has ended, or if the Job
     /// does not wait for the end of its Pods.
-    fn fenced_in_time(&self, write: &StatusWrite<'_>, uid: &PodUid) -> Option<bool> {
+    pub(super) fn fenced_in_time(&self, write: &StatusWrite<'_>, uid: &PodUid) -> Option<bool> {
         let job = write.before;
         let life = self.history.pods.get(uid)?;
         let failed = |pod: &Pod| fails(job, pod);

@@ -108,7 +108,13 @@ impl Laws {
                 condemned.then_some(()).ok_or_else(|| "no Pod ever failed in such a way".to_owned())
             }
             "BackoffLimitExceeded" => {
-                let failures = true_failures(&self.history, job);
+                // REPL-8: a Pod that was given up has failed for its Job, and for no other reason.
+                let recorded = &write.after.status.uncounted_terminated_pods.failed;
+                let given_up = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| {
+                    (recorded.contains(uid) || life.recorded == Some(false))
+                        && self.fenced_in_time(write, uid) == Some(true)
+                });
+                let failures = true_failures(&self.history, job) + given_up.count() as i64;
                 let restarts =
                     |life: &super::history::PodLife| life.since(known_at).map(|pod| pod.restarts()).max().unwrap_or(0);
                 let restarts = pods().map(restarts).sum();
