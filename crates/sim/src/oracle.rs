@@ -607,11 +607,12 @@ impl Oracle {
     /// Job wants as much as at first, controllers never create more Pods than completions, however many lead and
     /// whatever they know. Pods that others created and a Job adopts are additional, each at most once: one leader may
     /// create a Pod while another adopts one. So is one Pod for each that a third party has taken from the Job and that
-    /// is gone since: its name is free again for a creation that was requested before.
+    /// is gone since: its name is free again for a creation that was requested before. A Job that is tracked the old way
+    /// counts the Pods that a leader sees, and two leaders may create more.
     fn check_work(&mut self, job: &JobView) {
         let Some(completions) = job.spec.completions else { return };
         let Some(ghost) = self.jobs.get(&job.uid) else { return };
-        if ghost.limits.len() > 1 || ghost.meddled {
+        if ghost.limits.len() > 1 || ghost.meddled || ghost.legacy {
             return;
         }
         let pods = || self.pods.values().filter(|pod| pod.job.as_ref() == Some(&job.uid));
