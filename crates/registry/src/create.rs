@@ -12,6 +12,11 @@ use crate::text::{self, metadata};
 use crate::update::writer;
 use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
 
+fn has_controller(object: &Value) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+}
+
 /// CONST-10, API-1: how many suffixes are tried for a generated name.
 const NAME_ATTEMPTS: usize = 8;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -71,8 +76,9 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         self.fill_in(target.resource, &mut decoded.object);
-        // The objects of this process itself, which are most Pods, get managers when they are applied for the first time.
-        if !options.field_manager.is_empty() {
+        // Objects of this process itself and of controllers, which are most Pods, get managers when they are applied for the
+        // first time.
+        if !options.field_manager.is_empty() && !has_controller(&decoded.object) {
             let now = self.now().to_string();
             apply::created(target.resource, &mut decoded.object, writer(&target, options, &now));
         }
