@@ -13,7 +13,7 @@ pub type FieldSet = Map<String, Value>;
 const ITSELF: &str = ".";
 
 /// Whether the part with these below it is in the set itself.
-fn is_member(below: &FieldSet) -> bool {
+pub fn is_member(below: &FieldSet) -> bool {
     below.is_empty() || below.contains_key(ITSELF)
 }
 
@@ -38,7 +38,7 @@ pub fn put(set: &mut FieldSet, part: impl Into<String>, member: bool, mut below:
 }
 
 /// The parts of a set, without the mark of the set itself.
-fn parts(set: &FieldSet) -> impl Iterator<Item = (&str, &FieldSet)> {
+pub fn parts(set: &FieldSet) -> impl Iterator<Item = (&str, &FieldSet)> {
     let parts = set.iter().filter(|(part, _)| *part != ITSELF);
     parts.filter_map(|(part, below)| Some((part.as_str(), below.as_object()?)))
 }
@@ -99,17 +99,6 @@ pub fn intersection(one: &FieldSet, other: &FieldSet) -> FieldSet {
         }
     }
     shared
-}
-
-/// Puts parts into the set that only have others below them, where `is_named` says so. It gets the path of the part.
-pub fn with_members<T: Copy>(set: &FieldSet, at: T, step: &impl Fn(T, &str) -> (bool, Option<T>)) -> FieldSet {
-    let mut more = FieldSet::new();
-    for (part, inner) in parts(set) {
-        let (named, next) = step(at, part);
-        let deeper = next.map_or_else(|| inner.clone(), |next| with_members(inner, next, step));
-        put(&mut more, part, named || is_member(inner), deeper);
-    }
-    more
 }
 
 /// The paths in the set as messages show them: `.spec.containers[name="c"].image`.

@@ -22,7 +22,7 @@ use crate::kinds::Resource;
 use crate::schema::{Struct, schema};
 use crate::status_error::{Cause, Details, StatusError};
 use fields::FieldSet;
-use typed::{Difference, Node};
+use typed::{Difference, MergeStrategy};
 
 const APPLY: &str = "Apply";
 const UPDATE: &str = "Update";
@@ -126,7 +126,7 @@ pub fn applied(
             "failed to create typed patch object (/{name}; {version}, Kind={kind}): {why}"
         ))
     })?;
-    let node = Node::Struct(structure);
+    let strategy = MergeStrategy::Struct(structure);
     let zero = Value::from(structure.zero());
     let live = old.unwrap_or(&zero);
     let mut entries = old.and_then(entries).unwrap_or_default();
@@ -135,24 +135,24 @@ pub fn applied(
         entries = updated_entries(resource, structure, &zero, old, entries, writer);
     }
     let own = Id::new(APPLY, resource, writer);
-    let mut fields = typed::fields_of(node, config);
+    let mut fields = typed::fields_of(strategy, config);
     let mut all = fields.clone();
     leave_out(&mut fields, resource, writer.subresource);
     let last = entries.iter().position(|entry| entry.id == own).map(|at| entries.remove(at));
     entries.iter().for_each(|entry| fields::add(&mut all, &entry.fields));
 
-    let merged = typed::merged(node, live, config);
+    let merged = typed::merged(strategy, live, config);
     let mut new = match &last {
-        Some(last) => pruned(node, &merged, &last.fields, &all),
+        Some(last) => pruned(strategy, &merged, &last.fields, &all),
         None => merged,
     };
-    let mut differs = typed::difference(node, live, &new);
+    let mut differs = typed::difference(strategy, live, &new);
     leave_out_all(&mut differs, resource, writer.subresource);
     let written = fields::union(&differs.added, &differs.changed);
     if !force {
         let mut contested = written.clone();
         if writer.manager == KUBECTL {
-            contested = fields::difference(&contested, &applied_by_the_client(node, live));
+            contested = fields::difference(&contested, &applied_by_the_client(strategy, live));
         }
         refuse_conflicts(&entries, &contested)?;
     }
@@ -176,25 +176,25 @@ pub fn applied(
 
 /// What `kubectl apply` without `--server-side` wrote last, and still has the value that it wrote. The same user takes it
 /// over with `--server-side`, so that this is no conflict.
-fn applied_by_the_client(node: Node, live: &Value) -> FieldSet {
+fn applied_by_the_client(strategy: MergeStrategy, live: &Value) -> FieldSet {
     let last = live.pointer(&format!("/metadata/annotations/{LAST_APPLIED}")).and_then(Value::as_str);
     let Some(last) = last.and_then(|text| serde_json::from_str::<Value>(text).ok()) else { return FieldSet::new() };
-    let differs = typed::difference(node, &last, live);
-    let own = fields::difference(&typed::fields_of(node, &last), &differs.changed);
+    let differs = typed::difference(strategy, &last, live);
+    let own = fields::difference(&typed::fields_of(strategy, &last), &differs.changed);
     fields::difference(&own, &differs.removed)
 }
 
 /// The result without what this manager had applied before, and no manager owns now.
-fn pruned(node: Node, merged: &Value, last: &FieldSet, owned: &FieldSet) -> Value {
-    let named = |set: &FieldSet| typed::with_named(node, set);
+fn pruned(strategy: MergeStrategy, merged: &Value, last: &FieldSet, owned: &FieldSet) -> Value {
+    let named = |set: &FieldSet| typed::with_named(strategy, set);
     let last = named(last);
-    let of_merged = named(&typed::fields_of(node, merged));
-    let without_last = typed::without(node, merged, &last);
-    let kept = fields::union(&named(&typed::fields_of(node, &without_last)), &named(owned));
-    let without_unowned = typed::without(node, merged, &fields::difference(&of_merged, &kept));
+    let of_merged = named(&typed::fields_of(strategy, merged));
+    let without_last = typed::without(strategy, merged, &last);
+    let kept = fields::union(&named(&typed::fields_of(strategy, &without_last)), &named(owned));
+    let without_unowned = typed::without(strategy, merged, &fields::difference(&of_merged, &kept));
     // Only what this manager had is removed.
-    let gone = fields::difference(&of_merged, &named(&typed::fields_of(node, &without_unowned)));
-    typed::without(node, merged, &fields::intersection(&gone, &last))
+    let gone = fields::difference(&of_merged, &named(&typed::fields_of(strategy, &without_unowned)));
+    typed::without(strategy, merged, &fields::intersection(&gone, &last))
 }
 
 /// Whether the objects differ in more than the times of their managers.
@@ -248,7 +248,7 @@ fn updated_entries(
     mut entries: Vec<Entry>,
     writer: Writer<'_>,
 ) -> Vec<Entry> {
-    let mut differs = typed::difference(Node::Struct(structure), old, new);
+    let mut differs = typed::difference(MergeStrategy::Struct(structure), old, new);
     leave_out_all(&mut differs, resource, writer.subresource);
     if differs.added.is_empty() && differs.changed.is_empty() && differs.removed.is_empty() {
         return entries;

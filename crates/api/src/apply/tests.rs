@@ -165,13 +165,13 @@ fn config() -> impl Strategy<Value = Value> {
 
 /// Every field that a manager owns is in the object, and every applied field belongs to its manager.
 fn check_owners(object: &Value, manager: &str, config: &Value) {
-    let node = Node::Struct(structure(resource("pods")).unwrap());
-    let there = typed::with_named(node, &typed::fields_of(node, &without_managers(object)));
+    let strategy = MergeStrategy::Struct(structure(resource("pods")).unwrap());
+    let there = typed::with_named(strategy, &typed::fields_of(strategy, &without_managers(object)));
     for entry in entries(object).unwrap() {
         let missing = fields::paths(&fields::difference(&entry.fields, &there));
         assert!(missing.is_empty(), "{} owns {missing:?}, which is not in {object}", entry.id.manager);
     }
-    let mut wanted = typed::fields_of(node, config);
+    let mut wanted = typed::fields_of(strategy, config);
     leave_out(&mut wanted, resource("pods"), "");
     let own = entries(object).unwrap().into_iter().find(|entry| entry.id.manager == manager);
     assert_eq!(own.map(|entry| entry.fields).unwrap_or_default(), wanted);
@@ -193,12 +193,12 @@ proptest! {
         let three = apply(Some(&two), &third, "m1", true).unwrap();
         check_owners(&three, "m1", &third);
         // Everything in the object has an owner: nothing was there before.
-        let node = Node::Struct(structure(resource("pods")).unwrap());
+        let strategy = MergeStrategy::Struct(structure(resource("pods")).unwrap());
         let mut all = FieldSet::new();
         entries(&three).unwrap().iter().for_each(|entry| fields::add(&mut all, &entry.fields));
-        let mut there = typed::difference(node, &structure(resource("pods")).unwrap().zero().into(), &without_managers(&three));
+        let mut there = typed::difference(strategy, &structure(resource("pods")).unwrap().zero().into(), &without_managers(&three));
         leave_out_all(&mut there, resource("pods"), "");
-        let unowned = fields::difference(&fields::union(&there.added, &there.changed), &typed::with_named(node, &all));
+        let unowned = fields::difference(&fields::union(&there.added, &there.changed), &typed::with_named(strategy, &all));
         prop_assert!(unowned.is_empty(), "{:?} in {three}", fields::paths(&unowned));
     }
 
@@ -220,7 +220,7 @@ proptest! {
 
     #[test]
     fn managers_always_describe_the_object(configs in proptest::collection::vec((config(), 0..4_usize), 1..8)) {
-        let node = Node::Struct(structure(resource("pods")).unwrap());
+        let strategy = MergeStrategy::Struct(structure(resource("pods")).unwrap());
         let (first, rest) = configs.split_first().unwrap();
         let mut object = first.0.clone();
         created(resource("pods"), &mut object, writer("m0"));
@@ -233,7 +233,7 @@ proptest! {
             } else {
                 apply(Some(&object), config, &manager, true).unwrap()
             };
-            let there = typed::with_named(node, &typed::fields_of(node, &without_managers(&object)));
+            let there = typed::with_named(strategy, &typed::fields_of(strategy, &without_managers(&object)));
             for entry in entries(&object).unwrap() {
                 let missing = fields::paths(&fields::difference(&entry.fields, &there));
                 prop_assert!(missing.is_empty(), "{} owns {missing:?}, which is not in {object}", entry.id.manager);

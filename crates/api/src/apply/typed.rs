@@ -12,16 +12,16 @@ use crate::schema::{Field, ListType, Shape, Struct, Type, schema};
 
 /// How the parts of a value are owned.
 #[derive(Clone, Copy)]
-pub enum Node {
+pub enum MergeStrategy {
     /// As a whole.
-    Leaf,
+    Atomic,
     Struct(&'static Struct),
     /// By its keys.
     Map(&'static Type),
     /// By its values.
     Set,
     /// By the key fields of its elements.
-    Keyed(&'static [&'static str], &'static Struct),
+    ListMap(&'static [&'static str], &'static Struct),
 }
 
 /// What differs between two values.
@@ -32,9 +32,9 @@ pub struct Difference {
     pub removed: FieldSet,
 }
 
-impl Node {
+impl MergeStrategy {
     fn of_field(field: &'static Field) -> Self {
-        if field.atomic { Self::Leaf } else { Self::of(&field.ty, &field.list) }
+        if field.atomic { Self::Atomic } else { Self::of(&field.ty, &field.list) }
     }
 
     fn of(ty: &'static Type, list: &'static ListType) -> Self {
@@ -43,15 +43,15 @@ impl Node {
             (Shape::Map(inner), _) => Self::Map(inner),
             (Shape::List(_), ListType::Set) => Self::Set,
             (Shape::List(inner), ListType::Map(keys)) => match &inner.shape {
-                Shape::Struct(id) => Self::Keyed(keys, schema().get(*id)),
-                _ => Self::Leaf,
+                Shape::Struct(id) => Self::ListMap(keys, schema().get(*id)),
+                _ => Self::Atomic,
             },
-            _ => Self::Leaf,
+            _ => Self::Atomic,
         }
     }
 
     fn of_struct(structure: &'static Struct) -> Self {
-        if structure.atomic { Self::Leaf } else { Self::Struct(structure) }
+        if structure.atomic { Self::Atomic } else { Self::Struct(structure) }
     }
 
     /// The part of a path is in the schema: a field, not the key of a map.
@@ -62,10 +62,10 @@ impl Node {
     /// What a part of a path leads to.
     fn inner(self, part: &str) -> Self {
         match (self, part.strip_prefix("f:")) {
-            (Self::Struct(structure), Some(name)) => structure.field(name).map_or(Self::Leaf, Self::of_field),
+            (Self::Struct(structure), Some(name)) => structure.field(name).map_or(Self::Atomic, Self::of_field),
             (Self::Map(ty), Some(_)) => Self::of(ty, &ListType::Unsaid),
-            (Self::Keyed(_, structure), None) => Self::of_struct(structure),
-            _ => Self::Leaf,
+            (Self::ListMap(_, structure), None) => Self::of_struct(structure),
+            _ => Self::Atomic,
         }
     }
 
@@ -76,7 +76,7 @@ impl Node {
                 map.iter().map(|(name, value)| (format!("f:{name}"), value)).collect()
             }
             (Self::Set, Value::Array(items)) => items.iter().map(|item| (format!("v:{item}"), item)).collect(),
-            (Self::Keyed(keys, structure), Value::Array(items)) => {
+            (Self::ListMap(keys, structure), Value::Array(items)) => {
                 items.iter().map(|item| (key_part(keys, structure, item), item)).collect()
             }
             _ => Vec::new(),
@@ -107,36 +107,37 @@ fn is_empty(value: Option<&Value>) -> bool {
 }
 
 /// All fields that a value has.
-pub fn fields_of(node: Node, value: &Value) -> FieldSet {
+pub fn fields_of(strategy: MergeStrategy, value: &Value) -> FieldSet {
     let mut set = FieldSet::new();
-    for (part, value) in node.parts(value) {
-        let inner = node.inner(&part);
+    for (part, value) in strategy.parts(value) {
+        let inner = strategy.inner(&part);
         let is_empty = matches!(value, Value::Null) || matches!(value, Value::Object(map) if map.is_empty());
-        let member = matches!(inner, Node::Leaf) || is_empty || !matches!(node, Node::Struct(_));
+        let member =
+            matches!(inner, MergeStrategy::Atomic) || is_empty || !matches!(strategy, MergeStrategy::Struct(_));
         fields::put(&mut set, part, member, fields_of(inner, value));
     }
     set
 }
 
-pub fn difference(node: Node, old: &Value, new: &Value) -> Difference {
+pub fn difference(strategy: MergeStrategy, old: &Value, new: &Value) -> Difference {
     let mut found = Difference::default();
     if old == new {
         return found;
     }
     let mut both: BTreeMap<String, (Option<&Value>, Option<&Value>)> = BTreeMap::new();
-    for (part, value) in node.parts(old) {
+    for (part, value) in strategy.parts(old) {
         both.entry(part).or_default().0 = Some(value);
     }
-    for (part, value) in node.parts(new) {
+    for (part, value) in strategy.parts(new) {
         both.entry(part).or_default().1 = Some(value);
     }
     for (part, (old, new)) in both {
         if old == new {
             continue;
         }
-        let inner = node.inner(&part);
+        let inner = strategy.inner(&part);
         // Two empty values differ as a whole: an absent map and an empty one.
-        let whole = matches!(inner, Node::Leaf) || is_empty(old) && is_empty(new);
+        let whole = matches!(inner, MergeStrategy::Atomic) || is_empty(old) && is_empty(new);
         let below = match whole {
             true => Difference::default(),
             false => difference(inner, old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null)),
@@ -149,30 +150,30 @@ pub fn difference(node: Node, old: &Value, new: &Value) -> Difference {
 }
 
 /// The live value with everything that the applied one has.
-pub fn merged(node: Node, live: &Value, applied: &Value) -> Value {
-    match node {
-        Node::Leaf => applied.clone(),
+pub fn merged(strategy: MergeStrategy, live: &Value, applied: &Value) -> Value {
+    match strategy {
+        MergeStrategy::Atomic => applied.clone(),
         _ if is_empty(Some(live)) => applied.clone(),
         _ if applied.is_null() => live.clone(),
-        Node::Struct(_) | Node::Map(_) => {
+        MergeStrategy::Struct(_) | MergeStrategy::Map(_) => {
             let mut all = live.clone();
             if let (Value::Object(all), Value::Object(applied)) = (&mut all, applied) {
                 for (name, value) in applied {
-                    let inner = node.inner(&format!("f:{name}"));
+                    let inner = strategy.inner(&format!("f:{name}"));
                     let value = all.get(name).map_or_else(|| value.clone(), |live| merged(inner, live, value));
                     all.insert(name.clone(), value);
                 }
             }
             all
         }
-        Node::Set | Node::Keyed(..) => Value::Array(merged_elements(node, live, applied)),
+        MergeStrategy::Set | MergeStrategy::ListMap(..) => Value::Array(merged_elements(strategy, live, applied)),
     }
 }
 
 /// The elements of both lists. Those that both have are in the order of the applied list; those that only the live list has
 /// stay between the elements that they are between now.
-fn merged_elements(node: Node, live: &Value, applied: &Value) -> Vec<Value> {
-    let (live, applied) = (node.parts(live), node.parts(applied));
+fn merged_elements(strategy: MergeStrategy, live: &Value, applied: &Value) -> Vec<Value> {
+    let (live, applied) = (strategy.parts(live), strategy.parts(applied));
     let place: BTreeMap<&str, usize> = live.iter().enumerate().map(|(at, (part, _))| (part.as_str(), at)).collect();
     let is_applied: BTreeSet<&str> = applied.iter().map(|(part, _)| part.as_str()).collect();
     let only_live = |at: &usize| !is_applied.contains(live[*at].0.as_str());
@@ -191,7 +192,7 @@ fn merged_elements(node: Node, live: &Value, applied: &Value) -> Vec<Value> {
         all.extend((next..until).filter(only_live).map(|at| live[at].1.clone()));
         next = after;
         all.push(match place.get(part.as_str()) {
-            Some(at) => merged(node.inner(part), live[*at].1, value),
+            Some(at) => merged(strategy.inner(part), live[*at].1, value),
             None => (*value).clone(),
         });
     }
@@ -200,23 +201,24 @@ fn merged_elements(node: Node, live: &Value, applied: &Value) -> Vec<Value> {
 }
 
 /// The value without the fields of a set.
-pub fn without(node: Node, value: &Value, set: &FieldSet) -> Value {
+pub fn without(strategy: MergeStrategy, value: &Value, set: &FieldSet) -> Value {
     if set.is_empty() {
         return value.clone();
     }
     let kept = |part: &str, value: &Value| match fields::below(set, part) {
         _ if fields::has(set, part) => None,
-        Some(below) => Some(without(node.inner(part), value, below)),
+        Some(below) => Some(without(strategy.inner(part), value, below)),
         None => Some(value.clone()),
     };
-    match (node, value) {
-        (Node::Struct(_) | Node::Map(_), Value::Object(map)) => {
+    match (strategy, value) {
+        (MergeStrategy::Struct(_) | MergeStrategy::Map(_), Value::Object(map)) => {
             let left = map.iter().filter_map(|(name, value)| Some((name.clone(), kept(&format!("f:{name}"), value)?)));
             let left: Map<_, _> = left.collect();
             if left.is_empty() { Value::Null } else { Value::Object(left) }
         }
-        (Node::Set | Node::Keyed(..), Value::Array(_)) => {
-            let left: Vec<_> = node.parts(value).into_iter().filter_map(|(part, value)| kept(&part, value)).collect();
+        (MergeStrategy::Set | MergeStrategy::ListMap(..), Value::Array(_)) => {
+            let left: Vec<_> =
+                strategy.parts(value).into_iter().filter_map(|(part, value)| kept(&part, value)).collect();
             if left.is_empty() { Value::Null } else { Value::Array(left) }
         }
         _ => value.clone(),
@@ -224,8 +226,13 @@ pub fn without(node: Node, value: &Value, set: &FieldSet) -> Value {
 }
 
 /// The set with every field of a structure in it that has others below it.
-pub fn with_named(node: Node, set: &FieldSet) -> FieldSet {
-    fields::with_members(set, node, &|node: Node, part: &str| (node.names(part), Some(node.inner(part))))
+pub fn with_named(strategy: MergeStrategy, set: &FieldSet) -> FieldSet {
+    let mut named = FieldSet::new();
+    for (part, below) in fields::parts(set) {
+        let member = strategy.names(part) || fields::is_member(below);
+        fields::put(&mut named, part, member, with_named(strategy.inner(part), below));
+    }
+    named
 }
 
 /// Why an applied value does not conform to the schema. The path ends with the field that the message is about.
@@ -240,12 +247,12 @@ fn check_struct(structure: &'static Struct, value: &Value, path: &str) -> Result
     for (name, value) in map {
         let path = format!("{path}.{name}");
         let field = structure.field(name).ok_or_else(|| format!("{path}: field not declared in schema"))?;
-        check_type(&field.ty, Node::of_field(field), value, &path)?;
+        check_type(&field.ty, MergeStrategy::of_field(field), value, &path)?;
     }
     Ok(())
 }
 
-fn check_type(ty: &'static Type, node: Node, value: &Value, path: &str) -> Result<(), String> {
+fn check_type(ty: &'static Type, strategy: MergeStrategy, value: &Value, path: &str) -> Result<(), String> {
     let expect = |kind, is: bool| if is { Ok(()) } else { Err(unexpected(path, kind, value)) };
     match (&ty.shape, value) {
         (_, Value::Null) => Ok(()),
@@ -257,19 +264,20 @@ fn check_type(ty: &'static Type, node: Node, value: &Value, path: &str) -> Resul
         (Shape::Raw, _) => Ok(()),
         (Shape::Map(inner), Value::Object(map)) => {
             let mut values = map.iter();
-            values.try_for_each(|(key, value)| check_type(inner, Node::Leaf, value, &format!("{path}.{key}")))
+            values
+                .try_for_each(|(key, value)| check_type(inner, MergeStrategy::Atomic, value, &format!("{path}.{key}")))
         }
         (Shape::Map(_), _) => Err(unexpected(path, "map", value)),
         (Shape::List(inner), Value::Array(items)) => {
             let mut seen = BTreeSet::new();
-            for (part, _) in node.parts(value) {
+            for (part, _) in strategy.parts(value) {
                 if !seen.insert(part.clone()) {
                     let key = fields::paths(&FieldSet::from_iter([(part, json!({}))])).concat();
                     return Err(format!("{path}: duplicate entries for key {key}"));
                 }
             }
             let mut items = items.iter().enumerate();
-            items.try_for_each(|(at, item)| check_type(inner, Node::Leaf, item, &format!("{path}[{at}]")))
+            items.try_for_each(|(at, item)| check_type(inner, MergeStrategy::Atomic, item, &format!("{path}[{at}]")))
         }
         (Shape::List(_), _) => Err(unexpected(path, "list", value)),
     }
