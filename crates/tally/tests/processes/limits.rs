@@ -130,7 +130,7 @@ async fn the_oldest_logs_of_ended_pods_are_removed_first() {
     create(&kubectl, "runs", json!({}), json!({}), &format!("{print}; sleep 1000"));
     let uid = |pod: &str| field(&kubectl, pod, ".metadata.uid");
     let running = uid("runs");
-    eventually("it has printed", || kubectl.ok("logs runs --tail=1").starts_with("line 999"));
+    eventually("it has printed", || kubectl.say("logs runs --tail=1").out.starts_with("line 999"));
     let mut ended = Vec::new();
     for number in 0..5 {
         let name = format!("ended-{number}");
