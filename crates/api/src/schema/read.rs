@@ -103,7 +103,10 @@ fn push_fields(
             patch: Patch::default(),
             list: ListType::default(),
         };
-        words.for_each(|flag| set_flag(&mut field, flag));
+        // What the wire form always shows is required, unless the table says otherwise.
+        let flags: Vec<&str> = words.collect();
+        field.required = !flags.contains(&"o") && !field.ty.pointer && !flags.contains(&"n");
+        flags.into_iter().for_each(|flag| set_flag(&mut field, flag));
         fields.push(field);
     }
 }
@@ -114,6 +117,7 @@ fn set_flag(field: &mut Field, flag: &'static str) {
             "o" => field.omit_empty = true,
             "z" => field.omit_zero = true,
             "r" => field.required = true,
+            "n" => field.required = false,
             _ => field.atomic = true,
         },
         Some(("p", strategies)) => {

@@ -1,5 +1,6 @@
 //! What is served apart from objects: health, version, discovery, metrics.
 
+use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
 use tally_api::options::Query;
@@ -134,17 +135,43 @@ pub fn listing(
 }
 
 /// `/openapi/...`
-pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, StatusError> {
-    let document = match path {
-        "v2" if negotiate::accept(headers)?.contains(openapi::V2_BINARY_WANTED) => {
-            let body = crate::http::body::Body::Whole(openapi::second_in_binary().into());
-            return Ok(encode::answer(200, openapi::V2_BINARY, body));
+pub fn openapi(headers: &hyper::HeaderMap, query: &Query<'_>, path: &str) -> Result<HttpResponse, StatusError> {
+    const JSON: &str = ResponseFormat::PLAIN.media_type();
+    let accepts = |media: &str| negotiate::accepts_one_of(headers, &[media]);
+    match path {
+        "v2" if accepts(openapi::V2_BINARY_WANTED)? || accepts(openapi::V2_BINARY)? => {
+            return Ok(openapi::second_in_binary().answer(headers, openapi::V2_BINARY));
         }
-        "v2" => Some(openapi::second()),
-        "v3" => Some(openapi::index()),
-        path => path.strip_prefix("v3/").and_then(openapi::document),
+        "v2" | "v3" => negotiate::check_accept(headers, &[JSON, openapi::V2_BINARY_WANTED], false)?,
+        _ => {}
+    }
+    let document = match path {
+        "v2" => openapi::second(),
+        "v3" => openapi::index(),
+        path => {
+            let path = path.strip_prefix("v3/").unwrap_or_default();
+            let Some(document) = openapi::document(path) else { return Ok(not_found()) };
+            negotiate::check_accept(headers, &[JSON], false)?;
+            match query.get("hash") {
+                None | Some("") => {}
+                Some(hash) if hash == document.hash => {
+                    // This address always has this document.
+                    let mut answer = document.answer(headers, JSON);
+                    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+                    return Ok(answer);
+                }
+                Some(_) => {
+                    let mut answer = encode::text(301, "");
+                    if let Ok(place) = HeaderValue::from_str(&openapi::link(path, document)) {
+                        answer.headers_mut().insert(LOCATION, place);
+                    }
+                    return Ok(answer);
+                }
+            }
+            document
+        }
     };
-    Ok(document.map_or_else(not_found, |document| encode::document(200, &document, ResponseFormat::PLAIN)))
+    Ok(document.answer(headers, JSON))
 }
 
 pub fn metrics(handler: &ApiHandler) -> HttpResponse {

@@ -1,0 +1,81 @@
+//! What structures and fields are for, in words, and the values that some strings may have.
+//!
+//! The texts are in `about/`, one file for each table that has any. They are our own: what Tally does with a field. A file
+//! begins with `@ batch`, the name of the table. A line that begins with a structure's name says what the structure is,
+//! the lines below it, indented, what its fields are; `*` is the structure of which every kind has the fields. A line
+//! `= v1.RestartPolicy Always OnFailure Never` lists the values of a type. Texts are read when a document is made, and
+//! not kept.
+
+use std::collections::HashMap;
+
+use super::{Field, Struct};
+
+const TEXTS: [&str; 5] = [
+    include_str!("about/meta.txt"),
+    include_str!("about/core.txt"),
+    include_str!("about/pod.txt"),
+    include_str!("about/batch.txt"),
+    include_str!("about/others.txt"),
+];
+
+/// The structure of which every kind has the fields.
+const EVERY_KIND: &str = "*";
+
+/// All texts.
+pub struct About {
+    structs: HashMap<(&'static str, &'static str), &'static str>,
+    fields: HashMap<(&'static str, &'static str, &'static str), &'static str>,
+    values: HashMap<&'static str, Vec<&'static str>>,
+}
+
+impl About {
+    pub fn read() -> Self {
+        let mut about = Self { structs: HashMap::new(), fields: HashMap::new(), values: HashMap::new() };
+        for text in TEXTS {
+            let (mut table, mut structure) = ("", "");
+            for line in text.lines() {
+                let (head, rest) = line.trim_start().split_once(' ').unwrap_or((line.trim_start(), ""));
+                if head == "@" {
+                    table = rest;
+                } else if head == "=" {
+                    let mut words = rest.split(' ');
+                    about.values.insert(words.next().unwrap_or_default(), words.collect());
+                } else if line.starts_with(' ') {
+                    about.fields.insert((table, structure, head), rest);
+                } else {
+                    structure = head;
+                    about.structs.insert((table, structure), rest);
+                }
+            }
+        }
+        about
+    }
+
+    /// What the structure is.
+    pub fn structure(&self, structure: &Struct) -> Option<&'static str> {
+        self.structs.get(&(structure.table, structure.name)).copied().filter(|text| !text.is_empty())
+    }
+
+    /// What a field of the structure is for. A field of an embedded structure is described there.
+    pub fn field(&self, structure: &Struct, field: &Field, is_kind: bool) -> Option<&'static str> {
+        let find = |table, name| self.fields.get(&(table, name, field.name)).copied();
+        let embedded = || field.via.and_then(|via| find(structure.table, via).or_else(|| find("meta", via)));
+        let every_kind = || find("meta", EVERY_KIND).filter(|_| is_kind);
+        find(structure.table, structure.name).or_else(embedded).or_else(every_kind)
+    }
+
+    /// The values that a string of the field's type may have, if they are known. Lists of such strings are meant, too.
+    pub fn values(&self, go_type: &str) -> Option<&[&'static str]> {
+        self.values.get(go_type.trim_start_matches("[]")).map(Vec::as_slice)
+    }
+
+    /// Table, structure and field of every text, for a test that finds those without a field.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> + '_ {
+        self.fields.keys().copied().filter(|(_, structure, _)| *structure != EVERY_KIND)
+    }
+
+    /// Table and structure of every text.
+    pub fn structs(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+        self.structs.keys().copied().filter(|(_, structure)| *structure != EVERY_KIND)
+    }
+}
