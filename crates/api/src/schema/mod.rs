@@ -74,6 +74,8 @@ pub struct Field {
 pub struct Patch {
     /// Elements are merged, not replaced.
     pub merge: bool,
+    /// An object is replaced, not merged.
+    pub replace: bool,
     pub retain_keys: bool,
     /// The key that identifies an element; empty for lists of plain values.
     pub key: &'static str,

@@ -121,8 +121,9 @@ fn set_flag(field: &mut Field, flag: &'static str) {
             _ => field.atomic = true,
         },
         Some(("p", strategies)) => {
-            field.patch.merge = strategies.split(',').any(|strategy| strategy == "merge");
-            field.patch.retain_keys = strategies.split(',').any(|strategy| strategy == "retainKeys");
+            let has = |name| strategies.split(',').any(|strategy| strategy == name);
+            (field.patch.merge, field.patch.replace) = (has("merge"), has("replace"));
+            field.patch.retain_keys = has("retainKeys");
         }
         Some(("k", key)) => field.patch.key = key,
         Some((_, list)) => {

@@ -173,7 +173,8 @@ impl Schemas {
         if field.atomic {
             mark("map-type", "atomic".into());
         }
-        let strategies = [(field.patch.merge, "merge"), (field.patch.retain_keys, "retainKeys")];
+        let patch = &field.patch;
+        let strategies = [(patch.merge, "merge"), (patch.replace, "replace"), (patch.retain_keys, "retainKeys")];
         let strategies: Vec<&str> = strategies.into_iter().filter(|one| one.0).map(|one| one.1).collect();
         if !strategies.is_empty() {
             mark("patch-strategy", strategies.join(",").into());
