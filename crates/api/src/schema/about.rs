@@ -125,7 +125,8 @@ mod tests {
                 assert!(about.field(structure, field, true).is_some(), "{}.{}", resource.kind, field.name);
             }
         }
-        for name in ["PodSpec", "PodStatus", "Container", "ContainerStatus", "EphemeralContainer", "Probe", "Lifecycle"] {
+        for name in ["PodSpec", "PodStatus", "Container", "ContainerStatus", "EphemeralContainer", "Probe", "Lifecycle"]
+        {
             check(&about, find("core", name).unwrap());
         }
         for structure in schema().structs().iter().filter(|structure| matches!(structure.table, "batch" | "meta")) {

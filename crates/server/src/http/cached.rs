@@ -49,8 +49,7 @@ impl Cached {
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             headers.insert(ETAG, tag);
         }
-        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-        headers.append(VARY, HeaderValue::from_static("Accept"));
+        headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
         answer
     }
 
@@ -110,11 +109,14 @@ mod tests {
             assert_eq!(answer.headers().get(CONTENT_ENCODING).map(|value| value.to_str().unwrap()), encoding);
             assert_eq!(answer.headers()[ETAG], tag.as_str());
             let Body::Whole(body) = answer.body() else { panic!("a body") };
-            assert_eq!(body.len(), match (code, encoding) {
-                (304, _) => 0,
-                (_, None) => 5000,
-                _ => cached.compressed.len(),
-            });
+            assert_eq!(
+                body.len(),
+                match (code, encoding) {
+                    (304, _) => 0,
+                    (_, None) => 5000,
+                    _ => cached.compressed.len(),
+                }
+            );
         }
     }
 }

@@ -66,12 +66,9 @@ static OPERATION: Message = Message {
     extensions: 13,
 };
 /// Field 1 of the message that a response is part of.
-static RESPONSE_OR_REFERENCE: Message =
-    Message { fields: &[("", 1, Form::Message(&RESPONSE))], extensions: 0 };
-static RESPONSE: Message = Message {
-    fields: &[("description", 1, Form::Text), ("schema", 2, Form::Inside(1, &SCHEMA))],
-    extensions: 5,
-};
+static RESPONSE_OR_REFERENCE: Message = Message { fields: &[("", 1, Form::Message(&RESPONSE))], extensions: 0 };
+static RESPONSE: Message =
+    Message { fields: &[("description", 1, Form::Text), ("schema", 2, Form::Inside(1, &SCHEMA))], extensions: 5 };
 static BODY_PARAMETER: Message = Message {
     fields: &[
         ("name", 2, Form::Text),
@@ -235,7 +232,8 @@ mod tests {
     fn messages_are_nested_as_their_numbers_say() {
         let schema = json!({"type": "string", "x-a": 1});
         // Type: field 22 with field 1; the extension: field 31 with name and value, which is text in field 2.
-        let expected = [&[0xb2, 1, 8, 0x0a, 6][..], b"string", &[0xfa, 1, 10, 0x0a, 3], b"x-a", &[0x12, 3, 0x12, 1], b"1"];
+        let expected =
+            [&[0xb2, 1, 8, 0x0a, 6][..], b"string", &[0xfa, 1, 10, 0x0a, 3], b"x-a", &[0x12, 3, 0x12, 1], b"1"];
         assert_eq!(message(&schema, &SCHEMA), expected.concat());
         let parameter = json!({"parameters": [{"in": "query", "name": "a", "uniqueItems": true}]});
         let inner = [&[0x12, 5][..], b"query", &[0x22, 1], b"a", &[0xa0, 1, 1]].concat();

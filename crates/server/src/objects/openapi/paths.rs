@@ -143,7 +143,8 @@ impl About {
                         operation["requestBody"]["required"] = true.into();
                     }
                 }
-                let content = produces.iter().chain(streams).map(|media| ((*media).to_owned(), json!({"schema": schema})));
+                let content =
+                    produces.iter().chain(streams).map(|media| ((*media).to_owned(), json!({"schema": schema})));
                 let content: Map<String, Value> = content.collect();
                 for (code, text) in codes {
                     responses.insert((*code).to_owned(), json!({"description": text, "content": content}));

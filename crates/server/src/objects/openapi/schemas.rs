@@ -75,9 +75,10 @@ impl Schemas {
 
     /// Adds the schema of the body of a patch and returns its name.
     pub fn patch(&mut self) -> String {
-        self.plain(&format!("{META}Patch"), || {
-            json!({"type": "object", "description": "A patch in one of the forms that the content type names."})
-        })
+        self.plain(
+            &format!("{META}Patch"),
+            || json!({"type": "object", "description": "A patch in one of the forms that the content type names."}),
+        )
     }
 
     /// Adds the schema of an event of a watch and returns its name.
