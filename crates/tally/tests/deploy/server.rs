@@ -115,8 +115,7 @@ async fn kubectl_applies_the_overlays_and_finds_nothing_to_change_afterwards() {
             command.env("HOME", directory.path()).env("KUBECONFIG", server.kubeconfig());
             succeeds(&mut command)
         };
-        // kubectl's own validation needs an OpenAPI document; the server's is tested above.
-        let apply = || kubectl("apply", &["--validate=false"]);
+        let apply = || kubectl("apply", &[]);
         let first = apply();
         assert!(first.lines().count() > 5 && first.lines().all(|line| line.ends_with(" created")), "{first}");
         let made = kubectl("get", &["-o", "yaml"]);
