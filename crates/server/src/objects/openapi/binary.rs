@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::Parts;
+
 /// What a field of a message is.
 enum Form {
     Text,
@@ -32,16 +34,6 @@ struct Message {
     extensions: u32,
 }
 
-static DOCUMENT: Message = Message {
-    fields: &[
-        ("swagger", 1, Form::Text),
-        ("info", 2, Form::Message(&INFO)),
-        ("paths", 8, Form::Named(2, &PATH)),
-        ("definitions", 9, Form::Named(1, &SCHEMA)),
-    ],
-    extensions: 16,
-};
-static INFO: Message = Message { fields: &[("title", 1, Form::Text), ("version", 2, Form::Text)], extensions: 7 };
 static PATH: Message = Message {
     fields: &[
         ("get", 2, Form::Message(&OPERATION)),
@@ -113,9 +105,34 @@ static SCHEMA: Message = Message {
     extensions: 31,
 };
 
-/// A document, in protobuf.
-pub fn document(value: &Value) -> Vec<u8> {
-    message(value, &DOCUMENT)
+/// A path, in protobuf.
+pub fn path(value: &Value) -> Vec<u8> {
+    message(value, &PATH)
+}
+
+/// A schema, in protobuf.
+pub fn schema(value: &Value) -> Vec<u8> {
+    message(value, &SCHEMA)
+}
+
+/// A document, from its parts in protobuf.
+pub fn document(title: &str, version: &str, paths: Parts, definitions: Parts) -> Vec<u8> {
+    fn named(parts: Parts, number: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, value) in parts {
+            let mut entry = wrapped(1, name.as_bytes());
+            bytes(2, &value, &mut entry);
+            bytes(number, &entry, &mut out);
+        }
+        out
+    }
+    let mut out = wrapped(1, b"2.0");
+    let mut info = wrapped(1, title.as_bytes());
+    bytes(2, version.as_bytes(), &mut info);
+    bytes(2, &info, &mut out);
+    bytes(8, &named(paths, 2), &mut out);
+    bytes(9, &named(definitions, 1), &mut out);
+    out
 }
 
 fn message(value: &Value, form: &Message) -> Vec<u8> {

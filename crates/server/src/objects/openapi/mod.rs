@@ -51,13 +51,20 @@ pub fn document(path: &str) -> Option<&'static Cached> {
 /// `/openapi/v2`: everything in one document.
 pub fn second() -> &'static Cached {
     static SECOND: OnceLock<Cached> = OnceLock::new();
-    SECOND.get_or_init(|| Cached::json(&second_document()))
+    SECOND.get_or_init(|| {
+        let (paths, definitions) = described(Dialect::V2, text, text, |_| true);
+        let parts = [("definitions", Part::Map(definitions)), ("info", info()), ("paths", Part::Map(paths))];
+        Cached::new(&assembled(parts.into_iter().chain([("swagger", Part::Text("\"2.0\"".to_owned()))])))
+    })
 }
 
 /// The same in protobuf.
 pub fn second_in_binary() -> &'static Cached {
     static BINARY: OnceLock<Cached> = OnceLock::new();
-    BINARY.get_or_init(|| Cached::new(&binary::document(&second_document())))
+    BINARY.get_or_init(|| {
+        let (paths, definitions) = described(Dialect::V2, binary::path, binary::schema, |_| true);
+        Cached::new(&binary::document(TITLE, VERSION, paths, definitions))
+    })
 }
 
 fn third() -> &'static BTreeMap<String, Cached> {
@@ -65,34 +72,88 @@ fn third() -> &'static BTreeMap<String, Cached> {
     THIRD.get_or_init(|| {
         let mut paths: Vec<String> = catalog::resources().iter().map(|r| group_path(r.group, r.version)).collect();
         paths.dedup();
-        paths.into_iter().map(|path| (path.clone(), Cached::json(&third_document(&path)))).collect()
+        paths.into_iter().map(|path| (path.clone(), Cached::new(&third_document(&path)))).collect()
     })
 }
 
-fn third_document(path: &str) -> Value {
-    let (paths, schemas) = described(Dialect::V3, |group| group == path);
-    json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas}})
+fn third_document(path: &str) -> Vec<u8> {
+    let (paths, schemas) = described(Dialect::V3, text, text, |group| group == path);
+    let schemas = assembled([("schemas", Part::Map(schemas))].into_iter());
+    assembled(
+        [
+            ("components", Part::Text(String::from_utf8(schemas).unwrap_or_default())),
+            ("info", info()),
+            ("openapi", Part::Text("\"3.0.0\"".to_owned())),
+            ("paths", Part::Map(paths)),
+        ]
+        .into_iter(),
+    )
 }
 
-fn second_document() -> Value {
-    let (paths, schemas) = described(Dialect::V2, |_| true);
-    json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": schemas})
+const TITLE: &str = "Kubernetes";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Encoded parts of a document, by name.
+type Parts = BTreeMap<String, Vec<u8>>;
+
+/// A part of a document.
+enum Part {
+    Text(String),
+    Map(Parts),
 }
 
-fn described(dialect: Dialect, wanted: impl Fn(&str) -> bool) -> (Map<String, Value>, Map<String, Value>) {
-    let mut schemas = Schemas::new(dialect);
-    let mut paths = Map::new();
+/// Paths and schemas of the wanted groups, encoded.
+fn described(
+    dialect: Dialect,
+    path_encoder: fn(&Value) -> Vec<u8>,
+    schema_encoder: fn(&Value) -> Vec<u8>,
+    wanted: impl Fn(&str) -> bool,
+) -> (Parts, Parts) {
+    let mut schemas = Schemas::new(dialect, schema_encoder);
+    let mut paths = BTreeMap::new();
     for resource in catalog::resources() {
         let group = group_path(resource.group, resource.version);
         if wanted(&group) {
-            paths::describe(resource, &group, &mut schemas, &mut paths);
+            let add = |path, value: Value| drop(paths.insert(path, path_encoder(&value)));
+            paths::describe(resource, &group, &mut schemas, add);
         }
     }
-    (paths, schemas.into_map())
+    (paths, schemas.into_found())
 }
 
-fn info() -> Value {
-    json!({"title": "Kubernetes", "version": env!("CARGO_PKG_VERSION")})
+/// A JSON object of encoded parts.
+fn assembled<'a>(parts: impl Iterator<Item = (&'a str, Part)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut separator = b'{';
+    for (name, part) in parts {
+        out.push(separator);
+        separator = b',';
+        out.extend_from_slice(format!("\"{name}\":").as_bytes());
+        match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Map(parts) => {
+                let mut inner = b'{';
+                for (name, text) in parts {
+                    out.push(inner);
+                    inner = b',';
+                    out.extend_from_slice(Value::from(name).to_string().as_bytes());
+                    out.push(b':');
+                    out.extend_from_slice(&text);
+                }
+                out.push(b'}');
+            }
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn info() -> Part {
+    Part::Text(json!({"title": TITLE, "version": VERSION}).to_string())
 }
 
 fn group_path(group: &str, version: &str) -> String {

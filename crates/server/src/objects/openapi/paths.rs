@@ -25,7 +25,12 @@ const SOME: &str = "";
 const ALL_NAMESPACES: &str = "ForAllNamespaces";
 
 /// The paths of a group and version, with the schemas that they refer to.
-pub fn describe(resource: &'static Resource, group: &str, schemas: &mut Schemas, paths: &mut Map<String, Value>) {
+pub fn describe(
+    resource: &'static Resource,
+    group: &str,
+    schemas: &mut Schemas,
+    mut add_path: impl FnMut(String, Value),
+) {
     let plural = resource.plural;
     let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
     let collection = format!("/{group}/{scope}{plural}");
@@ -42,7 +47,7 @@ pub fn describe(resource: &'static Resource, group: &str, schemas: &mut Schemas,
         let mut shared: Vec<Value> = named.map(|name| parameter(schemas.dialect, "path", name, "string")).collect();
         shared.push(parameter(schemas.dialect, "query", "pretty", "string"));
         operations.insert("parameters".to_owned(), shared.into());
-        paths.insert(path, operations.into());
+        add_path(path, operations.into());
     };
     let about = About { resource, subresource: None, verbs: resource.verbs, which: SOME };
     if resource.namespaced {

@@ -19,11 +19,13 @@ const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
-/// The schemas of a document, by name, with all that they refer to.
+/// The schemas of a document, by name, with all that they refer to. Each is encoded as soon as it is known: a whole
+/// document as JSON values takes twenty times the memory of its text.
 pub struct Schemas {
     pub dialect: Dialect,
     about: About,
-    found: BTreeMap<String, Value>,
+    encode: fn(&Value) -> Vec<u8>,
+    found: BTreeMap<String, Vec<u8>>,
 }
 
 impl Dialect {
@@ -37,12 +39,17 @@ impl Dialect {
 }
 
 impl Schemas {
-    pub fn new(dialect: Dialect) -> Self {
-        Self { dialect, about: About::read(), found: BTreeMap::new() }
+    pub fn new(dialect: Dialect, encode: fn(&Value) -> Vec<u8>) -> Self {
+        Self { dialect, about: About::read(), encode, found: BTreeMap::new() }
     }
 
-    pub fn into_map(self) -> Map<String, Value> {
-        self.found.into_iter().collect()
+    /// All of them, encoded.
+    pub fn into_found(self) -> BTreeMap<String, Vec<u8>> {
+        self.found
+    }
+
+    fn add(&mut self, name: &str, schema: &Value) {
+        self.found.insert(name.to_owned(), (self.encode)(schema));
     }
 
     /// Adds the schema of a kind and returns its name.
@@ -69,7 +76,7 @@ impl Schemas {
             },
             "x-kubernetes-group-version-kind": [{"group": group, "version": version, "kind": format!("{kind}List")}],
         });
-        self.found.insert(name.clone(), list);
+        self.add(&name, &list);
         name
     }
 
@@ -96,7 +103,7 @@ impl Schemas {
             },
             "x-kubernetes-group-version-kind": everywhere("WatchEvent"),
         });
-        self.found.insert(name.clone(), event);
+        self.add(&name, &event);
         name
     }
 
@@ -117,7 +124,7 @@ impl Schemas {
             return name;
         }
         // Structures may refer to themselves.
-        self.found.insert(name.clone(), Value::Null);
+        self.found.insert(name.clone(), Vec::new());
         let kinds = kinds(structure);
         let mut properties = Map::new();
         let mut required: Vec<&str> = Vec::new();
@@ -145,7 +152,7 @@ impl Schemas {
         if !kinds.is_empty() {
             made["x-kubernetes-group-version-kind"] = kinds.into();
         }
-        self.found.insert(name.clone(), made);
+        self.add(&name, &made);
         name
     }
 
@@ -248,7 +255,9 @@ impl Schemas {
     }
 
     fn plain(&mut self, name: &str, make: impl FnOnce() -> Value) -> String {
-        self.found.entry(name.to_owned()).or_insert_with(make);
+        if !self.found.contains_key(name) {
+            self.add(name, &make());
+        }
         name.to_owned()
     }
 }
