@@ -6,7 +6,9 @@ use super::JOB_YAML;
 use super::tool::{Kubectl, with_each_kubectl};
 
 fn apply(kubectl: &Kubectl, manager: &str, yaml: &str, more: &str) -> super::tool::Said {
-    let command = format!("apply --server-side --field-manager={manager} {more} -f -");
+    // Older versions validate here, and know no configuration that is a part of an object.
+    let validates = if kubectl.minor < 25 { "--validate=false" } else { "" };
+    let command = format!("apply --server-side {validates} --field-manager={manager} {more} -f -");
     kubectl.with_input(&command, yaml)
 }
 
