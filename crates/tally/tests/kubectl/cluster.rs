@@ -94,8 +94,10 @@ async fn can_i_says_what_requests_get() {
         let list = kubectl.ok(&format!("auth can-i --list -n ci {runner}"));
         assert!(list.lines().any(|line| line.starts_with("jobs.batch ") && line.contains("create")), "{list}");
         assert!(!list.contains("rolebindings"), "{list}");
-        let whoami = kubectl.ok("auth whoami --as=rita --as-group=readers");
-        assert!(whoami.contains("rita") && whoami.contains("[readers system:authenticated]"), "{whoami}");
+        if kubectl.minor >= 27 {
+            let whoami = kubectl.ok("auth whoami --as=rita --as-group=readers");
+            assert!(whoami.contains("rita") && whoami.contains("[readers system:authenticated]"), "{whoami}");
+        }
     })
     .await;
 }
@@ -115,8 +117,10 @@ async fn a_user_is_added_and_gets_rights_by_a_binding() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let file = directory.join("alice.kubeconfig");
         let alice = format!("--kubeconfig={}", file.display());
-        let whoami = kubectl.ok(&format!("{alice} auth whoami"));
-        assert!(whoami.contains("alice") && whoami.contains("[dev system:authenticated]"), "{whoami}");
+        if kubectl.minor >= 27 {
+            let whoami = kubectl.ok(&format!("{alice} auth whoami"));
+            assert!(whoami.contains("alice") && whoami.contains("[dev system:authenticated]"), "{whoami}");
+        }
         assert_eq!(kubectl.say(&format!("{alice} get jobs")).code, Some(1));
         kubectl.ok("create rolebinding dev --clusterrole=view --group=dev");
         kubectl.ok(&format!("{alice} get jobs"));
