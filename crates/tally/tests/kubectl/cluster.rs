@@ -94,7 +94,7 @@ async fn can_i_says_what_requests_get() {
         let list = kubectl.ok(&format!("auth can-i --list -n ci {runner}"));
         assert!(list.lines().any(|line| line.starts_with("jobs.batch ") && line.contains("create")), "{list}");
         assert!(!list.contains("rolebindings"), "{list}");
-        if kubectl.minor >= 27 {
+        if kubectl.minor >= 28 {
             let whoami = kubectl.ok("auth whoami --as=rita --as-group=readers");
             assert!(whoami.contains("rita") && whoami.contains("[readers system:authenticated]"), "{whoami}");
         }
@@ -117,7 +117,7 @@ async fn a_user_is_added_and_gets_rights_by_a_binding() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let file = directory.join("alice.kubeconfig");
         let alice = format!("--kubeconfig={}", file.display());
-        if kubectl.minor >= 27 {
+        if kubectl.minor >= 28 {
             let whoami = kubectl.ok(&format!("{alice} auth whoami"));
             assert!(whoami.contains("alice") && whoami.contains("[dev system:authenticated]"), "{whoami}");
         }
