@@ -6,7 +6,7 @@
 //! `= v1.RestartPolicy Always OnFailure Never` lists the values of a type. Texts are read when a document is made, and
 //! not kept.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::{Field, Struct};
 
@@ -26,14 +26,14 @@ const SAME: [(&str, &str); 1] = [("EphemeralContainerCommon", "Container")];
 
 /// All texts.
 pub struct About {
-    structs: HashMap<(&'static str, &'static str), &'static str>,
-    fields: HashMap<(&'static str, &'static str, &'static str), &'static str>,
-    values: HashMap<&'static str, Vec<&'static str>>,
+    structs: BTreeMap<(&'static str, &'static str), &'static str>,
+    fields: BTreeMap<(&'static str, &'static str, &'static str), &'static str>,
+    values: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl About {
     pub fn read() -> Self {
-        let mut about = Self { structs: HashMap::new(), fields: HashMap::new(), values: HashMap::new() };
+        let mut about = Self { structs: BTreeMap::new(), fields: BTreeMap::new(), values: BTreeMap::new() };
         for text in TEXTS {
             let (mut table, mut structure) = ("", "");
             for line in text.lines() {
