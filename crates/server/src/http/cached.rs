@@ -19,6 +19,8 @@ pub struct Cached {
     /// Of the document, in hexadecimal digits.
     pub hash: String,
     compressed: Bytes,
+    /// The size of the document.
+    size: usize,
 }
 
 impl Cached {
@@ -27,7 +29,7 @@ impl Cached {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         // Neither can fail: it is memory that is written to.
         let compressed = encoder.write_all(document).and_then(|()| encoder.finish()).unwrap_or_default();
-        Self { hash, compressed: compressed.into() }
+        Self { hash, compressed: compressed.into(), size: document.len() }
     }
 
     pub fn json(document: &Value) -> Self {
@@ -68,7 +70,7 @@ impl Cached {
     }
 
     pub fn document(&self) -> Vec<u8> {
-        let mut document = Vec::new();
+        let mut document = Vec::with_capacity(self.size);
         // What was compressed here can be read.
         let _ = GzDecoder::new(&self.compressed[..]).read_to_end(&mut document);
         document
