@@ -2,7 +2,6 @@
 //! have them already.
 
 use std::io::{Read, Write};
-use std::thread;
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -34,19 +33,6 @@ impl Cached {
 
     pub fn json(document: &Value) -> Self {
         Self::new(document.to_string().as_bytes())
-    }
-
-    /// A document that takes much more memory to make than to keep. A thread of its own makes it: what it used is given
-    /// back when it ends, whereas the allocator keeps it for a thread that goes on.
-    pub fn made_apart(make: impl Fn() -> Vec<u8> + Sync) -> Self {
-        let made = || Self::new(&make());
-        let apart = thread::scope(|scope| {
-            let maker = thread::Builder::new().spawn_scoped(scope, made).ok()?;
-            let Self { hash, compressed } = maker.join().ok()?;
-            // Copies, because the originals are in the memory of that thread.
-            Some(Self { hash: hash.as_str().to_owned(), compressed: Bytes::copy_from_slice(&compressed) })
-        });
-        apart.unwrap_or_else(made)
     }
 
     /// The document, or 304 if the client has it.

@@ -51,17 +51,19 @@ pub fn document(path: &str) -> Option<&'static Cached> {
 /// `/openapi/v2`: everything in one document.
 pub fn second() -> &'static Cached {
     static SECOND: OnceLock<Cached> = OnceLock::new();
-    SECOND.get_or_init(|| Cached::made_apart(second_document))
+    SECOND.get_or_init(|| {
+        let (paths, definitions) = described(Dialect::V2, text, text, |_| true);
+        let parts = [("definitions", Part::Map(definitions)), ("info", info()), ("paths", Part::Map(paths))];
+        Cached::new(&assembled(parts.into_iter().chain([("swagger", Part::Text("\"2.0\"".to_owned()))])))
+    })
 }
 
 /// The same in protobuf.
 pub fn second_in_binary() -> &'static Cached {
     static BINARY: OnceLock<Cached> = OnceLock::new();
     BINARY.get_or_init(|| {
-        Cached::made_apart(|| {
-            let (paths, definitions) = described(Dialect::V2, binary::path, binary::schema, |_| true);
-            binary::document(TITLE, VERSION, paths, definitions)
-        })
+        let (paths, definitions) = described(Dialect::V2, binary::path, binary::schema, |_| true);
+        Cached::new(&binary::document(TITLE, VERSION, paths, definitions))
     })
 }
 
@@ -70,14 +72,8 @@ fn third() -> &'static BTreeMap<String, Cached> {
     THIRD.get_or_init(|| {
         let mut paths: Vec<String> = catalog::resources().iter().map(|r| group_path(r.group, r.version)).collect();
         paths.dedup();
-        paths.into_iter().map(|path| (path.clone(), Cached::made_apart(|| third_document(&path)))).collect()
+        paths.into_iter().map(|path| (path.clone(), Cached::new(&third_document(&path)))).collect()
     })
-}
-
-fn second_document() -> Vec<u8> {
-    let (paths, definitions) = described(Dialect::V2, text, text, |_| true);
-    let parts = [("definitions", Part::Map(definitions)), ("info", info()), ("paths", Part::Map(paths))];
-    assembled(parts.into_iter().chain([("swagger", Part::Text("\"2.0\"".to_owned()))]))
 }
 
 fn third_document(path: &str) -> Vec<u8> {
