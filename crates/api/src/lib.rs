@@ -21,6 +21,7 @@ pub mod pod_security;
 pub mod quantity;
 pub mod quota;
 pub mod rbac;
+pub mod scale;
 pub mod schedule;
 pub mod schema;
 pub mod selector;

@@ -17,9 +17,10 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, EXPECT, HeaderMap, HeaderValue, USER_AGENT};
 use serde_json::Value;
 use tally_api::catalog;
-use tally_api::decode::{MAX_BODY, decode_as};
+use tally_api::decode::{MAX_BODY, decode_delete_options};
 use tally_api::meta::path_segment_problems;
-use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::options::{DeleteOptions, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::scale;
 use tally_api::status_error::StatusError;
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Listing, Registry, Target, Written};
@@ -121,7 +122,9 @@ impl RequestContext<'_> {
             View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
             _ => IncludeObject::None,
         };
-        let (resource, now) = (self.place.resource, self.registry().now());
+        let scales = self.place.subresource.is_some_and(|subresource| subresource.name == scale::SCALE);
+        let resource = if scales { scale::resource() } else { self.place.resource };
+        let now = self.registry().now();
         Ok(Encoder { resource, kind: None, response_format, include, now })
     }
 
@@ -270,8 +273,7 @@ impl RequestContext<'_> {
         }
         let wanted = ("", "v1", "DeleteOptions");
         let (body, format) = legible(body, negotiate::input(self.headers)?, wanted)?;
-        let decoded = decode_as(wanted.0, wanted.1, wanted.2, &body, format, FieldValidation::Ignore)?;
-        DeleteOptions::of_body(&decoded.object)
+        DeleteOptions::of_body(&decode_delete_options(&body, format)?)
     }
 
     /// The body as text.
