@@ -8,6 +8,7 @@
 pub mod attempts;
 pub mod capabilities;
 pub mod config_error;
+mod descriptors;
 pub mod each;
 pub mod env;
 pub mod facts;
@@ -25,6 +26,7 @@ pub mod pod_worker;
 pub mod port;
 mod row_lists;
 pub mod security;
+pub mod sessions;
 pub mod shim;
 pub mod shim_client;
 pub mod sources;
