@@ -19,8 +19,8 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 
 /// Descriptors in one message.
@@ -107,7 +107,7 @@ impl AsyncRead for DescriptorReader {
 
 /// One end of a socket for short messages, each of which is read as a whole. Its end is the end of the other process, or
 /// of its interest.
-pub struct PacketSocket(AsyncFd<OwnedFd>);
+pub struct PacketSocket(UnixStream);
 
 impl PacketSocket {
     /// One end for this process, and one for another.
@@ -119,18 +119,18 @@ impl PacketSocket {
 
     /// An end that the other process made: it does not block.
     pub fn new(end: OwnedFd) -> io::Result<Self> {
-        Ok(Self(AsyncFd::register(end)?))
+        Ok(Self(UnixStream::from_std(end.into())?))
     }
 
     pub async fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let packet = serde_json::to_vec(message)?;
-        self.0.async_io(Interest::WRITABLE, |socket| send(socket.as_fd(), &packet, descriptors)).await.map(drop)
+        self.0.async_io(Interest::WRITABLE, || send(self.0.as_fd(), &packet, descriptors)).await.map(drop)
     }
 
     /// None: the other end is closed. Cancel safe.
     pub async fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut buffer = vec![0; LONGEST_PACKET];
-        let received = self.0.async_io(Interest::READABLE, |socket| receive(socket.as_fd(), &mut buffer)).await?;
+        let received = self.0.async_io(Interest::READABLE, || receive(self.0.as_fd(), &mut buffer)).await?;
         match received {
             (0, _) => Ok(None),
             (length, group) => Ok(Some((serde_json::from_slice(&buffer[..length])?, group.unwrap_or_default()))),
@@ -144,7 +144,6 @@ mod tests {
     use std::io::{Read, Write};
 
     use tokio::io::AsyncReadExt;
-    use tokio::net::UnixStream;
 
     use super::*;
 
