@@ -24,6 +24,7 @@ pub mod output;
 pub mod pod;
 pub mod pod_worker;
 pub mod port;
+pub mod ports;
 mod row_lists;
 pub mod security;
 pub mod sessions;

@@ -55,7 +55,7 @@ pub mod layout;
 pub mod log;
 mod mounts;
 mod output;
-mod processes;
+pub(crate) mod processes;
 mod program;
 mod reaper;
 mod recorder;
