@@ -53,6 +53,8 @@ pub fn begin(shim: &Rc<Shim>, request: SessionRequest, descriptors: Option<Vec<O
             Err(failure) => SessionReport::Failed(failure),
         };
         let _ = socket.send(&last, &[]).await;
+        // If it were closed with something unread in it, the other side would get an error in place of the last report.
+        while let Ok(Some(_)) = socket.receive::<SessionOrder>().await {}
     });
 }
 

@@ -437,8 +437,8 @@ mod tests {
     }
 
     fn flow(seats: usize, reserved_seats: usize) -> Arc<FlowControl> {
-        let of_user = ShareLimits { requests: 3, streams: 2, long_lists: 1, body_bytes: 100 };
-        let of_all = ShareLimits { requests: 5, streams: 3, long_lists: 1, body_bytes: 150 };
+        let of_user = ShareLimits { requests: 3, streams: 2, sessions: 1, long_lists: 1, body_bytes: 100 };
+        let of_all = ShareLimits { requests: 5, streams: 3, sessions: 1, long_lists: 1, body_bytes: 150 };
         let limits = FlowLimits { seats, reserved_seats, of_user, of_all };
         FlowControl::new(limits, &MetricRegistry::default())
     }

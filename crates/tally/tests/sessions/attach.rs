@@ -44,7 +44,8 @@ async fn output_from_now_on_is_shown_to_all_and_logged() {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
         .collect();
-    let mut lines: Vec<_> = clients.iter_mut().map(|client| BufReader::new(client.stdout.take().unwrap()).lines()).collect();
+    let mut lines: Vec<_> =
+        clients.iter_mut().map(|client| BufReader::new(client.stdout.take().unwrap()).lines()).collect();
     // Both must be connected before anything is said: each repeats its word until it sees an answer to it.
     for (number, (client, lines)) in clients.iter_mut().zip(&mut lines).enumerate() {
         let word = format!("hello-{number}");

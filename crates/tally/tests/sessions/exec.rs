@@ -69,12 +69,8 @@ async fn fifty_megabytes_arrive_whole_in_both_directions() {
     })
     .take(50 << 20)
     .collect();
-    let mut child = kubectl
-        .start(&["exec", "-i", "p", "--", "cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        kubectl.start(&["exec", "-i", "p", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let expected = sent.clone();
     let writer = std::thread::spawn(move || stdin.write_all(&sent));
@@ -102,7 +98,9 @@ async fn a_terminal_has_the_size_of_the_clients() {
         terminal.await_text("33 101\r\n");
         // Ctrl-C ends what runs in the foreground, and not the shell.
         terminal.type_in("sleep 1000 || echo inter''rupted\n");
-        eventually("sleep runs", || kubectl.run(&["exec", "p", "--", "pgrep", "-f", "sleep 1000"]).out.lines().count() > 1);
+        eventually("sleep runs", || {
+            kubectl.run(&["exec", "p", "--", "pgrep", "-f", "sleep 1000"]).out.lines().count() > 1
+        });
         terminal.type_in("\u{3}");
         terminal.type_in("exit 7\n");
         let (code, shown) = terminal.end();

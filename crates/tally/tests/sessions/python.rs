@@ -34,10 +34,18 @@ async fn the_python_client_runs_commands() {
     let kubectl = with_node().await;
     run_pod(&kubectl, "p", "", "sleep 1000");
     let script = kubectl.file("script.py", SCRIPT);
-    let said = Command::new("python3").arg(script).arg(kubectl.server.kubeconfig()).env("PYTHONPATH", library).output().unwrap();
+    let said = Command::new("python3")
+        .arg(script)
+        .arg(kubectl.server.kubeconfig())
+        .env("PYTHONPATH", library)
+        .output()
+        .unwrap();
     let out = String::from_utf8_lossy(&said.stdout);
     let lines: Vec<&str> = out.lines().collect();
     let err = String::from_utf8_lossy(&said.stderr);
-    assert!(lines == ["'out\\nerr\\n'", "'got words\\n' 6", "1"] || lines.first() == Some(&"'err\\nout\\n'"), "{out}{err}");
+    assert!(
+        lines == ["'out\\nerr\\n'", "'got words\\n' 6", "1"] || lines.first() == Some(&"'err\\nout\\n'"),
+        "{out}{err}"
+    );
     assert_eq!(lines.get(1), Some(&"'got words\\n' 6"), "{out}{err}");
 }

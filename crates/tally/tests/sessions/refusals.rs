@@ -23,13 +23,21 @@ async fn pods_that_cannot_be_reached_are_explained() {
         assert!(trouble.contains(expected), "{arguments}: {trouble}");
     }
     let patch = kubectl.run(&["patch", "pod", "p", "--subresource=resize", "-p", r#"{"spec":{}}"#]);
-    assert!(patch.code == Some(1) && patch.err.contains("the resources of a running Pod cannot be changed"), "{patch:?}");
+    assert!(
+        patch.code == Some(1) && patch.err.contains("the resources of a running Pod cannot be changed"),
+        "{patch:?}"
+    );
     // The same for clients that do not look first, and for those that speak no WebSocket.
     let connection = kubectl.server.api.connection();
     let path = "/api/v1/namespaces/default/pods";
     for (method, request, code, expected) in [
         ("GET", "/done/exec?command=true&stdout=1", 400, done),
-        ("GET", "/done/attach?stdout=1", 400, "cannot attach a container in a completed pod; current phase is Succeeded"),
+        (
+            "GET",
+            "/done/attach?stdout=1",
+            400,
+            "cannot attach a container in a completed pod; current phase is Succeeded",
+        ),
         ("GET", "/p/exec?command=true", 400, "you must specify at least 1 of stdin, stdout, stderr"),
         ("GET", "/p/exec?stdout=1", 400, "you must specify at least one command"),
         ("GET", "/p/exec?command=true&stdout=1", 400, "Upgrade request required"),
@@ -44,7 +52,10 @@ async fn pods_that_cannot_be_reached_are_explained() {
     let spdy = spdy.header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
     let answer = connection.call(&spdy).await.unwrap();
     assert!(answer.code == 400 && answer.text.contains("use kubectl 1.31 or newer"), "{}", answer.text);
-    let waiting = kubectl.file("waiting.yaml", &pod("waiting", "env: [{name: A, valueFrom: {configMapKeyRef: {name: no, key: no}}}]", "true"));
+    let waiting = kubectl.file(
+        "waiting.yaml",
+        &pod("waiting", "env: [{name: A, valueFrom: {configMapKeyRef: {name: no, key: no}}}]", "true"),
+    );
     kubectl.ok(&format!("create -f {waiting}"));
     let waits = "jsonpath={.status.containerStatuses[0].state.waiting.reason}=CreateContainerConfigError";
     kubectl.ok(&format!("wait --for={waits} pod/waiting --timeout=60s"));

@@ -156,6 +156,8 @@ pub fn stored_headers(is_first: bool) -> Vec<u8> {
     text.extend_from_slice(&length);
     text.extend_from_slice(&length.map(|byte| !byte));
     text.extend_from_slice(&list);
+    // An empty one: readers pass on what came before it.
+    text.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
     text
 }
 
