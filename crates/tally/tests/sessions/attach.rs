@@ -70,7 +70,8 @@ async fn output_from_now_on_is_shown_to_all_and_logged() {
 #[tokio::test]
 async fn the_input_of_a_container_ends_with_that_of_its_first_client() {
     let kubectl = with_node().await;
-    let said = kubectl.with_input("run once --image=process -i --rm --restart=Never --quiet -- wc -c", "12345678");
+    let said =
+        kubectl.with_input("run once --image=process -i --rm --restart=Never --quiet --command -- wc -c", "12345678");
     assert_eq!((said.code, said.out.trim()), (Some(0), "8"), "{said:?}");
     assert_eq!(kubectl.ok("get pods"), "");
 }
@@ -78,7 +79,7 @@ async fn the_input_of_a_container_ends_with_that_of_its_first_client() {
 #[tokio::test]
 async fn a_pod_is_run_in_the_terminal_of_the_user() {
     let kubectl = with_node().await;
-    let arguments = ["run", "shell", "--image=process", "-it", "--rm", "--restart=Never", "--", "sh"];
+    let arguments = ["run", "shell", "--image=process", "-it", "--rm", "--restart=Never", "--command", "--", "sh"];
     let terminal = Terminal::start(kubectl.start(&arguments), 90, 30);
     // kubectl asks for Enter if the prompt came before it was connected.
     terminal.type_in("\necho $((6*7)) is the ans''wer\n");

@@ -28,7 +28,7 @@ async fn pods_that_cannot_be_reached_are_explained() {
         "{patch:?}"
     );
     // The same for clients that do not look first, and for those that speak no WebSocket.
-    let connection = kubectl.server.api.connection();
+    let mut connection = kubectl.server.api.connection();
     let path = "/api/v1/namespaces/default/pods";
     for (method, request, code, expected) in [
         ("GET", "/done/exec?command=true&stdout=1", 400, done),
@@ -54,7 +54,7 @@ async fn pods_that_cannot_be_reached_are_explained() {
     assert!(answer.code == 400 && answer.text.contains("use kubectl 1.31 or newer"), "{}", answer.text);
     let waiting = kubectl.file(
         "waiting.yaml",
-        &pod("waiting", "env: [{name: A, valueFrom: {configMapKeyRef: {name: no, key: no}}}]", "true"),
+        &pod("waiting", "env: [{name: A, valueFrom: {configMapKeyRef: {name: absent, key: x}}}]", "true"),
     );
     kubectl.ok(&format!("create -f {waiting}"));
     let waits = "jsonpath={.status.containerStatuses[0].state.waiting.reason}=CreateContainerConfigError";
