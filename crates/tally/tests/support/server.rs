@@ -72,6 +72,8 @@ impl Server {
         let child = command
             .args(["up", "--listen", "127.0.0.1:0"])
             .args(options)
+            // Pods without a working directory of their own run in that of the server.
+            .current_dir(directory)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .stdin(Stdio::null())
