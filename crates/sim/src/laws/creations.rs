@@ -167,9 +167,11 @@ impl Laws {
     /// remembered, and successes whose Pods are gone need not be.
     pub(super) fn retry_at_last(&self, job: &Job) -> Option<Timestamp> {
         let feeds = |pod: &&Pod| {
-            // REPL-9: a Pod that was given up has failed for its Job, and was released before it ended.
-            let counts = pod.tracked() || !pod.deleting() || self.is_fenced(job, pod);
-            counts && pod.job() == Some(&job.metadata.uid) && pod.failed(job) && !disrupted(job, pod)
+            // REPL-9: a Pod that was given up has failed for its Job, before it ended or without an end.
+            let given_up = self.is_fenced(job, pod);
+            let counts = pod.tracked() || !pod.deleting() || given_up;
+            let failed = pod.failed(job) || (given_up && pod.phase != Phase::Succeeded);
+            counts && pod.job() == Some(&job.metadata.uid) && failed && !disrupted(job, pod)
         };
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
         let valid = |pod: &&Pod| !job.indexed() || pod.index.is_some_and(|index| index < job.index_limit());
