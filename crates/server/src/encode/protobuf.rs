@@ -174,7 +174,10 @@ mod tests {
         while !rest.is_empty() {
             let tag = varint(&mut rest);
             assert_eq!(tag & 7, 2);
-            let (message, after) = { let length = varint(&mut rest); rest.split_at(length) };
+            let (message, after) = {
+                let length = varint(&mut rest);
+                rest.split_at(length)
+            };
             rest = after;
             if tag >> 3 == 2 {
                 found.push(message.to_vec());
@@ -202,8 +205,7 @@ mod tests {
                 only_metadata: false,
                 items: objects.clone(),
             };
-            let mut progress =
-                Progress { list, kept: VecDeque::new(), encoded: 0, length: 0, step: Step::Count(0) };
+            let mut progress = Progress { list, kept: VecDeque::new(), encoded: 0, length: 0, step: Step::Count(0) };
             let mut whole = Vec::new();
             while let Some(piece) = progress.piece() {
                 assert!(piece.len() <= PIECE + 2 * size + 1_000, "a piece of {} bytes", piece.len());
