@@ -9,7 +9,7 @@ use crate::kinds::{Resource, Rules, Subresource};
 use crate::others::{
     ConfigMapRules, EventRules, LeaseRules, LimitRangeRules, NamespaceRules, NewEventRules, NodeRules, OrdinaryRules,
     PersistentVolumeClaimRules, PodDisruptionBudgetRules, PriorityClassRules, ResourceQuotaRules, RoleBindingRules,
-    RoleRules, SecretRules, ServiceAccountRules, ServiceRules,
+    RoleRules, SecretRules, ServiceAccountRules, ServiceRules, StoredOnlyRules,
 };
 use crate::pod::PodRules;
 
@@ -177,7 +177,12 @@ static RESOURCES: &[&Resource] = &[
         categories: ALL,
         subresources: &[status("ReplicationController")],
         orphans_by_default: true,
-        ..resource(CORE, "ReplicationController", ["replicationcontrollers", "replicationcontroller"], &OrdinaryRules)
+        ..resource(
+            CORE,
+            "ReplicationController",
+            ["replicationcontrollers", "replicationcontroller"],
+            &StoredOnlyRules { kind: "ReplicationController" },
+        )
     },
     &Resource {
         short_names: &["quota"],
@@ -207,25 +212,25 @@ static RESOURCES: &[&Resource] = &[
         short_names: &["ds"],
         categories: ALL,
         subresources: &[status("DaemonSet")],
-        ..resource(APPS, "DaemonSet", ["daemonsets", "daemonset"], &OrdinaryRules)
+        ..resource(APPS, "DaemonSet", ["daemonsets", "daemonset"], &StoredOnlyRules { kind: "DaemonSet" })
     },
     &Resource {
         short_names: &["deploy"],
         categories: ALL,
         subresources: &[status("Deployment")],
-        ..resource(APPS, "Deployment", ["deployments", "deployment"], &OrdinaryRules)
+        ..resource(APPS, "Deployment", ["deployments", "deployment"], &StoredOnlyRules { kind: "Deployment" })
     },
     &Resource {
         short_names: &["rs"],
         categories: ALL,
         subresources: &[status("ReplicaSet")],
-        ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &OrdinaryRules)
+        ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &StoredOnlyRules { kind: "ReplicaSet" })
     },
     &Resource {
         short_names: &["sts"],
         categories: ALL,
         subresources: &[status("StatefulSet")],
-        ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &OrdinaryRules)
+        ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &StoredOnlyRules { kind: "StatefulSet" })
     },
     &Resource {
         short_names: &["ev"],

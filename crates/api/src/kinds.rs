@@ -114,7 +114,7 @@ pub trait Rules: Sync {
     }
 
     /// Completes a new object from other objects of the cluster, or refuses it.
-    fn admit_create(&self, _object: &mut Value, _classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
+    fn admit_create(&self, _object: &mut Value, _cluster: &dyn ClusterObjects) -> Result<(), AdmissionError> {
         Ok(())
     }
 
@@ -169,11 +169,12 @@ pub trait Siblings {
     fn named(&self, name: &str) -> Option<Value>;
 }
 
-/// The PriorityClasses of the cluster.
-pub trait PriorityClasses {
-    fn named(&self, name: &str) -> Option<Value>;
+/// The objects of the cluster that decide about new objects of other kinds.
+pub trait ClusterObjects {
+    fn priority_class(&self, name: &str) -> Option<Value>;
     /// The class of Pods that name none.
-    fn global_default(&self) -> Option<Value>;
+    fn default_priority_class(&self) -> Option<Value>;
+    fn has_service_account(&self, namespace: &str, name: &str) -> bool;
 }
 
 /// Why admission refuses an object: the end of the message `... is forbidden: `.

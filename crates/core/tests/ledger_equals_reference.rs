@@ -256,6 +256,21 @@ fn a_misfit_newer_than_the_job_costs_no_good_pod() {
     check_by_hand(&facts);
 }
 
+/// RM-1: one Pod is wanted of four. The newest, which our view of the Job cannot judge yet, is one of two Pods of an index, and
+/// the first of all to be removed: it is one of three.
+#[test]
+fn a_pod_that_cannot_be_judged_is_one_of_those_that_are_too_many() {
+    let job = plain_job(|spec, _| indexed(spec, 5, 1));
+    let mut newest = pod_of_index(4, 0);
+    (newest.revision.0, newest.phase) = (job.revision.0 + 1, Phase::Pending);
+    let pods = vec![pod_of_index(1, 0), pod_of_index(2, 1), pod_of_index(3, 2), newest];
+    let mut facts = plain_facts(job, pods);
+    facts.jobs_at.0 = 0;
+    check_by_hand(&facts);
+    let plan = compare::plan(&mut fresh_ledger(&facts, NoMutation), &facts);
+    assert_eq!((plan.removals.len(), plan.must_reread_job), (2, true));
+}
+
 #[test]
 fn names_in_use_are_not_taken_again_where_their_numbers_wrap_around() {
     let job = plain_job(|spec, status| {

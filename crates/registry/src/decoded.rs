@@ -10,7 +10,7 @@ use tally_store::Entry;
 use crate::text::{self, metadata};
 
 /// The most objects of one generation; there are two.
-const MOST: usize = 512;
+const MOST: usize = 128;
 /// Larger objects are decoded each time, so that the memory in use is bounded.
 const LARGEST: usize = 8 * 1024;
 

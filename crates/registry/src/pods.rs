@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
-use tally_api::kinds::{PriorityClasses, Resource};
+use tally_api::kinds::{ClusterObjects, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_api::{catalog, pod};
@@ -108,14 +108,18 @@ impl Registry {
 
 const PRIORITY_CLASSES: &str = "priorityclasses/";
 
-impl PriorityClasses for Registry {
-    fn named(&self, name: &str) -> Option<Value> {
+impl ClusterObjects for Registry {
+    fn priority_class(&self, name: &str) -> Option<Value> {
         self.store.get(&format!("{PRIORITY_CLASSES}{name}")).map(|entry| text::parse(&entry.value))
     }
 
-    fn global_default(&self) -> Option<Value> {
+    fn default_priority_class(&self) -> Option<Value> {
         let classes = self.store.range(PRIORITY_CLASSES, None, None, None).ok()?.entries;
         classes.iter().map(|entry| text::parse(&entry.value)).find(|class| class["globalDefault"] == true)
+    }
+
+    fn has_service_account(&self, namespace: &str, name: &str) -> bool {
+        self.store.get(&format!("serviceaccounts/{namespace}/{name}")).is_some()
     }
 }
 

@@ -16,6 +16,10 @@ use tally_sim::scenarios::{self, SCENARIOS, Scenario};
 use tally_sim::search::Search;
 use tally_sim::{model, mutants};
 
+/// A schedule is mostly small allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How many schedules a mutant gets, from a random seed on, before it counts as having survived.
 const MUTANT_BUDGET: u64 = 20_000;
 /// The number of seeds per day for `today+N`.

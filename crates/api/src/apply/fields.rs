@@ -50,11 +50,51 @@ pub fn read(fields: &Value, deepest: usize) -> Option<FieldSet> {
         if part == ITSELF {
             continue;
         }
-        let known = ["f:", "k:", "v:", "i:"].iter().any(|prefix| part.starts_with(prefix));
-        let object = below.as_object().filter(|_| known && deepest > 0)?;
+        let object = below.as_object().filter(|_| is_known(part) && deepest > 0)?;
         put(&mut set, part.as_str(), is_member(object), read(below, deepest - 1)?);
     }
     Some(set)
+}
+
+/// Whether a set is already in its one form.
+pub fn is_read(fields: &Value, deepest: usize) -> bool {
+    fields.as_object().is_some_and(|set| {
+        let mut parts = set.iter();
+        parts.all(|(part, below)| is_known(part) && deepest > 0 && is_read_below(below, deepest - 1))
+    })
+}
+
+fn is_read_below(below: &Value, deepest: usize) -> bool {
+    let Some(set) = below.as_object() else { return false };
+    set.iter().all(|(part, below)| match part.as_str() {
+        ITSELF => set.len() > 1 && below.as_object().is_some_and(Map::is_empty),
+        part => is_known(part) && deepest > 0 && is_read_below(below, deepest - 1),
+    })
+}
+
+fn is_known(part: &str) -> bool {
+    ["f:", "k:", "v:", "i:"].iter().any(|prefix| part.starts_with(prefix))
+}
+
+/// Whether a set has all of another.
+pub fn contains(set: &FieldSet, other: &FieldSet) -> bool {
+    parts(other).all(|(part, theirs)| {
+        below(set, part).is_some_and(|ours| (is_member(ours) || !is_member(theirs)) && contains(ours, theirs))
+    })
+}
+
+/// Whether two sets have a field in common.
+fn overlap(one: &FieldSet, other: &FieldSet) -> bool {
+    parts(other).any(|(part, theirs)| {
+        below(one, part).is_some_and(|ours| is_member(ours) && is_member(theirs) || overlap(ours, theirs))
+    })
+}
+
+/// Removes all of another set. Most writes remove nothing: then nothing is made anew.
+pub fn remove(set: &mut FieldSet, other: &FieldSet) {
+    if overlap(set, other) {
+        *set = difference(set, other);
+    }
 }
 
 pub fn union(one: &FieldSet, other: &FieldSet) -> FieldSet {
@@ -151,6 +191,44 @@ mod tests {
         assert_eq!(Value::Object(intersection(&one, &other)), json!({"f:a": {"f:x": {}}}));
         assert!(difference(&one, &one).is_empty());
         assert_eq!(intersection(&one, &one), one);
+    }
+
+    #[test]
+    fn what_is_contained_and_removed() {
+        let one = set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {"f:y": {}}}));
+        for (other, is_in) in [
+            (json!({}), true),
+            (json!({"f:a": {}}), true),
+            (json!({"f:a": {"f:x": {}}}), true),
+            (json!({"f:b": {}}), false),
+            (json!({"f:b": {"f:y": {}}}), true),
+            (json!({"f:c": {}}), false),
+        ] {
+            let other = set(other);
+            assert_eq!(contains(&one, &other), is_in, "{other:?}");
+            assert_eq!(is_in, union(&one, &other) == one, "{other:?}");
+            let mut left = one.clone();
+            remove(&mut left, &other);
+            assert_eq!(left, difference(&one, &other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_one_form_is_known() {
+        for (fields, is) in [
+            (json!({}), true),
+            (json!({"f:a": {}}), true),
+            (json!({"f:a": {".": {}, "f:x": {}}}), true),
+            (json!({"f:a": {".": {}}}), false),
+            (json!({".": {}, "f:a": {}}), false),
+            (json!({"f:a": {".": {"f:x": {}}, "f:y": {}}}), false),
+            (json!({"a": {}}), false),
+            (json!({"f:a": null}), false),
+            (json!({"f:a": {"f:b": {"f:c": {}}}}), false),
+        ] {
+            assert_eq!(is_read(&fields, 2), is, "{fields}");
+            assert!(!is || read(&fields, 2).map(Value::Object) == Some(fields));
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ const MOST_UPDATERS: usize = 10;
 const DEEPEST: usize = 64;
 /// The manager of `kubectl apply --server-side`.
 const KUBECTL: &str = "kubectl";
+const MANAGED: &str = "/metadata/managedFields";
 /// The annotation of `kubectl apply` without `--server-side`, as a part of a JSON pointer.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io~1last-applied-configuration";
 /// Fields of the metadata that belong to the server.
@@ -91,11 +92,13 @@ pub fn created(resource: &Resource, new: &mut Value, writer: Writer<'_>) {
 /// What differs from the stored object belongs to the writer.
 pub fn updated(resource: &Resource, old: &Value, new: &mut Value, writer: Writer<'_>) {
     let Some(structure) = structure(resource).filter(|_| is_tracked(resource)) else { return };
+    let is_unchanged = old.pointer(MANAGED) == new.pointer(MANAGED);
     // A request for a subresource does not change the list.
-    let given = if writer.subresource.is_empty() { given(new) } else { Given::Nothing };
+    let given = if writer.subresource.is_empty() && !is_unchanged { given(new) } else { Given::Nothing };
     let entries = match given {
         Given::Entries(entries) => entries,
         Given::Reset => Vec::new(),
+        Given::Nothing if is_unchanged => taken(new),
         Given::Nothing => entries(old).unwrap_or_default(),
     };
     // An object without managers gets them when it is applied for the first time.
@@ -201,7 +204,7 @@ fn pruned(strategy: MergeStrategy, merged: &Value, last: &FieldSet, owned: &Fiel
 pub fn differ(one: &Value, other: &Value) -> bool {
     let without_times = |object: &Value| {
         let mut object = object.clone();
-        let list = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+        let list = object.pointer_mut(MANAGED).and_then(Value::as_array_mut);
         for entry in list.into_iter().flatten().filter_map(Value::as_object_mut) {
             entry.remove("time");
         }
@@ -217,6 +220,20 @@ fn is_tracked(resource: &Resource) -> bool {
 
 fn structure(resource: &Resource) -> Option<&'static Struct> {
     schema().kind(resource.group, resource.version, resource.kind)
+}
+
+impl Entry {
+    fn without_fields(entry: &Value) -> Self {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (operation, manager) = (text("operation"), text("manager"));
+        let id = Id { operation, manager, version: text("apiVersion"), subresource: text("subresource") };
+        Self { id, time: text("time"), fields: FieldSet::new() }
+    }
+
+    /// What orders the list.
+    fn place(&self) -> (&str, &str, &Id) {
+        (&self.id.operation, &self.time, &self.id)
+    }
 }
 
 impl Id {
@@ -257,8 +274,11 @@ fn updated_entries(
     let before = entries.iter().position(|entry| entry.id == own).map(|at| entries.remove(at));
     let written = fields::union(&differs.added, &differs.changed);
     subtract(&mut entries, &written, &differs.removed);
-    let mut fields = before.map_or_else(FieldSet::new, |entry| fields::difference(&entry.fields, &differs.removed));
-    fields::add(&mut fields, &written);
+    let mut fields = before.map(|entry| entry.fields).unwrap_or_default();
+    fields::remove(&mut fields, &differs.removed);
+    if !fields::contains(&fields, &written) {
+        fields::add(&mut fields, &written);
+    }
     if !fields.is_empty() {
         entries.push(Entry { id: own, time: writer.now.to_owned(), fields });
     }
@@ -270,7 +290,7 @@ fn updated_entries(
 fn subtract(entries: &mut Vec<Entry>, written: &FieldSet, removed: &FieldSet) {
     for entry in entries.iter_mut() {
         for lost in [written, removed] {
-            entry.fields = fields::difference(&entry.fields, lost);
+            fields::remove(&mut entry.fields, lost);
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());
@@ -367,7 +387,7 @@ enum Given {
 }
 
 fn given(object: &Value) -> Given {
-    match object.pointer("/metadata/managedFields") {
+    match object.pointer(MANAGED) {
         Some(Value::Array(list)) if list.is_empty() => Given::Reset,
         Some(Value::Array(list)) if list.len() == 1 && list[0] == json!({}) => Given::Reset,
         Some(Value::Array(_)) => {
@@ -379,17 +399,33 @@ fn given(object: &Value) -> Given {
 
 /// None: an entry cannot be read.
 fn entries(object: &Value) -> Option<Vec<Entry>> {
-    let Some(Value::Array(list)) = object.pointer("/metadata/managedFields") else { return Some(Vec::new()) };
-    let read = |entry: &Value| {
-        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let operation = text("operation");
-        let is_known = [APPLY, UPDATE].contains(&operation.as_str()) && text("fieldsType") == FORM;
-        let id =
-            Id { operation, manager: text("manager"), version: text("apiVersion"), subresource: text("subresource") };
-        let fields = fields::read(entry.get("fieldsV1").filter(|_| is_known)?, DEEPEST)?;
-        Some(Entry { id, time: text("time"), fields })
-    };
+    let Some(Value::Array(list)) = object.pointer(MANAGED) else { return Some(Vec::new()) };
+    let read =
+        |entry: &Value| Some(Entry { fields: fields::read(fields(entry)?, DEEPEST)?, ..Entry::without_fields(entry) });
     list.iter().map(read).collect()
+}
+
+/// The same, but the sets are moved out of the object. None of them if one cannot be read.
+fn taken(object: &mut Value) -> Vec<Entry> {
+    let Some(Value::Array(list)) = object.pointer_mut(MANAGED) else { return Vec::new() };
+    if !list.iter().all(|entry| fields(entry).is_some_and(|fields| fields::is_read(fields, DEEPEST))) {
+        return entries(object).unwrap_or_default();
+    }
+    let take = |entry: &mut Value| {
+        let fields = match entry.get_mut("fieldsV1").map(Value::take) {
+            Some(Value::Object(fields)) => fields,
+            _ => FieldSet::new(),
+        };
+        Entry { fields, ..Entry::without_fields(entry) }
+    };
+    list.iter_mut().map(take).collect()
+}
+
+/// The set of an entry whose form is known.
+fn fields(entry: &Value) -> Option<&Value> {
+    let is_one_of =
+        |name: &str, known: &[&str]| entry.get(name).and_then(Value::as_str).is_some_and(|text| known.contains(&text));
+    entry.get("fieldsV1").filter(|_| is_one_of("operation", &[APPLY, UPDATE]) && is_one_of("fieldsType", &[FORM]))
 }
 
 fn write(object: &mut Value, mut entries: Vec<Entry>) {
@@ -400,10 +436,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
         metadata.remove("managedFields");
         return;
     }
-    entries.sort_by(|one, other| {
-        let key = |entry: &Entry| (entry.id.operation.clone(), entry.time.clone(), entry.id.clone());
-        key(one).cmp(&key(other))
-    });
+    entries.sort_by(|one, other| one.place().cmp(&other.place()));
     let list = entries.into_iter().map(|Entry { id, time, fields }| {
         let mut entry = Map::new();
         let mut put = |name: &str, text: String| {

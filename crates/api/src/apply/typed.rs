@@ -82,7 +82,33 @@ impl MergeStrategy {
             _ => Vec::new(),
         }
     }
+
+    /// The parts in which two values differ.
+    fn differing_parts<'a>(
+        self,
+        old: &'a Value,
+        new: &'a Value,
+    ) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
+        let mut both: BTreeMap<String, Pair<'a>> = BTreeMap::new();
+        if let (Self::Struct(_) | Self::Map(_), Value::Object(old), Value::Object(new)) = (self, old, new) {
+            // Most fields are the same in both.
+            let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+            let pairs = names.map(|name| (name, old.get(name), new.get(name)));
+            let differ = pairs.filter(|(_, old, new)| old != new);
+            return differ.map(|(name, old, new)| (format!("f:{name}"), old, new)).collect();
+        }
+        for (part, value) in self.parts(old) {
+            both.entry(part).or_default().0 = Some(value);
+        }
+        for (part, value) in self.parts(new) {
+            both.entry(part).or_default().1 = Some(value);
+        }
+        let pairs = both.into_iter().map(|(part, (old, new))| (part, old, new));
+        pairs.filter(|(_, old, new)| old != new).collect()
+    }
 }
+
+type Pair<'a> = (Option<&'a Value>, Option<&'a Value>);
 
 /// The value of a key field of an element that does not have it.
 fn default_key(structure: &Struct, key: &str) -> Option<Value> {
@@ -124,17 +150,7 @@ pub fn difference(strategy: MergeStrategy, old: &Value, new: &Value) -> Differen
     if old == new {
         return found;
     }
-    let mut both: BTreeMap<String, (Option<&Value>, Option<&Value>)> = BTreeMap::new();
-    for (part, value) in strategy.parts(old) {
-        both.entry(part).or_default().0 = Some(value);
-    }
-    for (part, value) in strategy.parts(new) {
-        both.entry(part).or_default().1 = Some(value);
-    }
-    for (part, (old, new)) in both {
-        if old == new {
-            continue;
-        }
+    for (part, old, new) in strategy.differing_parts(old, new) {
         let inner = strategy.inner(&part);
         // Two empty values differ as a whole: an absent map and an empty one.
         let whole = matches!(inner, MergeStrategy::Atomic) || is_empty(old) && is_empty(new);

@@ -39,6 +39,28 @@ impl Rules for OrdinaryRules {
     }
 }
 
+/// Kinds that nothing here acts upon, although a client that creates one expects Pods.
+pub struct StoredOnlyRules {
+    pub kind: &'static str,
+}
+
+impl Rules for StoredOnlyRules {
+    fn prepare_create(&self, object: &mut Value, now: Timestamp) {
+        OrdinaryRules.prepare_create(object, now);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
+        OrdinaryRules.prepare_update(new, old, part);
+    }
+
+    fn create_warnings(&self, _: &Value) -> Vec<String> {
+        vec![format!(
+            "this server only stores a {}: no controller acts on it, and no Pods are created from it; use a Job or a CronJob",
+            self.kind
+        )]
+    }
+}
+
 const IMMUTABLE: &str = "field is immutable";
 
 /// A write to the object keeps its status; a write to the status keeps everything else except metadata.

@@ -35,6 +35,15 @@ impl Rules for ServiceRules {
         }
     }
 
+    fn create_warnings(&self, service: &Value) -> Vec<String> {
+        if service.pointer("/spec/type").and_then(Value::as_str) != Some("LoadBalancer") {
+            return Vec::new();
+        }
+        let why = "this server gives no address to a Service of type LoadBalancer, and routes no traffic to Services; \
+                   Pods use the network of the machine";
+        vec![why.to_owned()]
+    }
+
     fn prepare_create(&self, service: &mut Value, _: Timestamp) {
         service["status"] = empty_status("", "Service");
         allocate(service);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
 
-use crate::kinds::{AdmissionError, PriorityClasses};
+use crate::kinds::{AdmissionError, ClusterObjects};
 use crate::status_error::{Details, StatusError};
 
 use super::update::{put_back, same};
@@ -37,12 +37,12 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
 }
 
 /// Sets the priority of a new Pod from its class, or from the default class. Runs before `prepare_create`.
-pub(super) fn admit_priority(pod: &mut Value, classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
+pub(super) fn admit_priority(pod: &mut Value, cluster: &dyn ClusterObjects) -> Result<(), AdmissionError> {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let found = match name.as_str() {
-        "" => classes.global_default(),
-        _ => match classes.named(&name).or_else(|| system_class(&name)) {
+        "" => cluster.default_priority_class(),
+        _ => match cluster.priority_class(&name).or_else(|| system_class(&name)) {
             None => return Err(AdmissionError(format!("no PriorityClass with name {name} was found"))),
             found => found,
         },
@@ -66,6 +66,18 @@ pub(super) fn admit_priority(pod: &mut Value, classes: &dyn PriorityClasses) -> 
     spec.insert("priority".to_owned(), priority.into());
     spec.insert("preemptionPolicy".to_owned(), policy.into());
     Ok(())
+}
+
+/// Refuses a new Pod that names a ServiceAccount which does not exist. The one named `default` is not required: a namespace
+/// gets it a moment after it is created, and a Pod here gets no token that it does not request.
+pub(super) fn admit_service_account(pod: &Value, cluster: &dyn ClusterObjects) -> Result<(), AdmissionError> {
+    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/spec/serviceAccountName"));
+    if matches!(name, "" | "default") || cluster.has_service_account(namespace, name) {
+        return Ok(());
+    }
+    let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+    Err(AdmissionError(why))
 }
 
 /// Refuses a new Pod that requests a RuntimeClass: none are served here, so no Pod can have one.

@@ -25,7 +25,7 @@ use serde_json::Value;
 use tally_core::time::Timestamp;
 
 use crate::field::{At, FieldError};
-use crate::kinds::{AdmissionError, Part, PriorityClasses, Rules};
+use crate::kinds::{AdmissionError, ClusterObjects, Part, Rules};
 use crate::limits::LimitType;
 use crate::meta;
 use crate::pod_security::SecuritySubject;
@@ -112,8 +112,9 @@ impl Rules for PodRules {
         }
     }
 
-    fn admit_create(&self, object: &mut Value, classes: &dyn PriorityClasses) -> Result<(), AdmissionError> {
-        lifecycle::admit_priority(object, classes)?;
+    fn admit_create(&self, object: &mut Value, cluster: &dyn ClusterObjects) -> Result<(), AdmissionError> {
+        lifecycle::admit_priority(object, cluster)?;
+        lifecycle::admit_service_account(object, cluster)?;
         lifecycle::admit_runtime_class(object)
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tally_api::field::At;
-use tally_api::kinds::{AdmissionError, Part, PriorityClasses, Rules};
+use tally_api::kinds::{AdmissionError, ClusterObjects, Part, Rules};
 use tally_api::pod::{self, PodRules};
 use tally_core::time::Timestamp;
 
@@ -377,21 +377,31 @@ fn an_evicted_pod_is_marked_once() {
 }
 
 #[test]
-fn priority_comes_from_the_class() {
-    struct OneClass;
-    impl PriorityClasses for OneClass {
-        fn named(&self, name: &str) -> Option<Value> {
+fn priority_comes_from_the_class_and_the_service_account_exists() {
+    struct OneOfEach;
+    impl ClusterObjects for OneOfEach {
+        fn priority_class(&self, name: &str) -> Option<Value> {
             (name == "high").then(|| json!({ "metadata": { "name": "high" }, "value": 7, "preemptionPolicy": "Never" }))
         }
 
-        fn global_default(&self) -> Option<Value> {
+        fn default_priority_class(&self) -> Option<Value> {
             None
+        }
+
+        fn has_service_account(&self, namespace: &str, name: &str) -> bool {
+            (namespace, name) == ("default", "robot")
         }
     }
     for (spec, answer) in [
         (json!({}), Ok((0, "PreemptLowerPriority"))),
         (json!({ "priorityClassName": "high" }), Ok((7, "Never"))),
         (json!({ "priorityClassName": "system-node-critical" }), Ok((2_000_001_000, "PreemptLowerPriority"))),
+        (json!({ "serviceAccountName": "robot" }), Ok((0, "PreemptLowerPriority"))),
+        (json!({ "serviceAccountName": "default" }), Ok((0, "PreemptLowerPriority"))),
+        (
+            json!({ "serviceAccountName": "other" }),
+            Err("error looking up service account default/other: serviceaccount \"other\" not found"),
+        ),
         (json!({ "priorityClassName": "none" }), Err("no PriorityClass with name none was found")),
         (
             json!({ "priority": 5 }),
@@ -401,7 +411,7 @@ fn priority_comes_from_the_class() {
         ),
     ] {
         let mut pod = received(&written(spec.clone()));
-        let found = PodRules.admit_create(&mut pod, &OneClass);
+        let found = PodRules.admit_create(&mut pod, &OneOfEach);
         match answer {
             Err(told) => assert_eq!(found, Err(AdmissionError(told.to_owned()))),
             Ok((priority, policy)) => {

@@ -1,6 +1,8 @@
 //! Planning: what to do next for one Job, read from the secondary indexes. Nothing here acts; what a plan contains
 //! counts as requested, so that planning again at once yields nothing.
 
+use std::collections::BTreeSet;
+
 use compact_str::CompactString;
 
 use super::Ledger;
@@ -421,7 +423,7 @@ impl<S: Mutation> Ledger<S> {
     /// MANAGE: removes the Pods that are not wanted, and creates those that are missing.
     fn manage(&mut self, now: Timestamp, plan: &mut Plan) {
         if self.job.spec.suspend && !self.mutation.injects(Bug::SuspendedJobRuns) {
-            self.remove_surplus(usize::MAX, plan);
+            self.remove_surplus(usize::MAX, &BTreeSet::new(), plan);
             plan.hold(Hold::Suspended);
             return;
         }
@@ -485,9 +487,9 @@ impl<S: Mutation> Ledger<S> {
     fn remove_unwanted(&mut self, wanted: i64, plan: &mut Plan) {
         let active = self.remaining();
         let misfits = self.remove_misfits(plan);
-        let surplus = (active - len(misfits) - wanted).max(0);
+        let surplus = (active - len(misfits.len()) - wanted).max(0);
         let extra = usize::from(surplus > 0 && self.mutation.injects(Bug::RemovesOneMore));
-        self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, plan);
+        self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, &misfits, plan);
     }
 
     /// How many Pods must be created; less than none if creations of unknown outcome are too many.
@@ -575,10 +577,10 @@ impl<S: Mutation> Ledger<S> {
         if self.freshness.is_confirmed() && explained { Ok(()) } else { Err(Hold::JobUnconfirmed) }
     }
 
-    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns how many must be
+    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns those that must be
     /// removed, now or later.
-    fn remove_misfits(&mut self, plan: &mut Plan) -> usize {
-        let mut victims: Vec<Slot> = self.misfits.iter().copied().collect();
+    fn remove_misfits(&mut self, plan: &mut Plan) -> BTreeSet<Slot> {
+        let mut victims: BTreeSet<Slot> = self.misfits.iter().copied().collect();
         for index in &self.index.crowded {
             let resume = !self.mutation.injects(Bug::RemovalNotResumed);
             let mut pods: Vec<_> = self
@@ -598,13 +600,20 @@ impl<S: Mutation> Ledger<S> {
                 room -= 1;
             }
         }
-        victims.len()
+        victims
     }
 
-    fn remove_surplus(&mut self, surplus: usize, plan: &mut Plan) {
+    /// As many Pods as there are too many, beside those that do not fit: some of these may still be there, if our view of the
+    /// Job is too old to decide about them.
+    fn remove_surplus(&mut self, surplus: usize, misfits: &BTreeSet<Slot>, plan: &mut Plan) {
         let room = self.limits.batch.saturating_sub(self.counts.of(Flag::InFlight) as usize);
-        let victims = self.first_to_go(surplus.min(room));
-        for slot in victims {
+        let surplus = surplus.min(room);
+        if surplus == 0 {
+            return;
+        }
+        let mut victims = self.first_to_go(surplus + misfits.len());
+        victims.retain(|slot| !misfits.contains(slot));
+        for slot in victims.into_iter().take(surplus) {
             self.remove(slot, plan);
         }
     }

@@ -30,6 +30,7 @@ impl<'a> Look<'a> {
             // Pods that cannot be judged yet do not delay the others.
             let (judged, unjudged): (Vec<_>, Vec<_>) = victims.into_iter().partition(|pod| self.may_judge(pod));
             plan.must_reread_job = !unjudged.is_empty();
+            plan.victims = judged.len() + unjudged.len();
             plan.going = judged.iter().map(|pod| pod.uid.clone()).collect();
             plan.removals = judged.into_iter().take(limits.batch).map(|pod| pod.uid.clone()).collect();
             return; // MANAGE-3: no creation beside a deletion.

@@ -105,6 +105,8 @@ pub struct Expected {
     pub deletions: BTreeSet<PodUid>,
     /// Pods that are not wanted, the first `limits.batch` of them.
     pub removals: Vec<PodUid>,
+    /// How many Pods must be removed, now or later.
+    pub victims: usize,
     /// All of them about which our view of the Job may decide.
     pub going: BTreeSet<PodUid>,
     /// RM-3: Pods that must be removed whatever number is wanted. If they exceed a batch, they are removed in any

@@ -60,3 +60,38 @@ async fn a_namespace_accepts_what_its_level_allows() {
     let wrong = kubectl.fails("label namespace strict pod-security.kubernetes.io/warn=strict");
     assert!(wrong.contains("must be one of privileged, baseline, restricted"), "{wrong}");
 }
+
+/// What is stored and acted upon by nothing is accepted with a warning; what acts is accepted without one.
+#[tokio::test]
+async fn kinds_that_nothing_acts_on_say_so() {
+    let kubectl = with_node().await;
+    let template = "selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}";
+    for (version, kind) in
+        [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("apps/v1", "ReplicaSet")]
+    {
+        let yaml = format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: it}}, spec: {{{template}}}}}");
+        let said = kubectl.with_input("create -f -", &yaml);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let warning = format!("Warning: this server only stores a {kind}: no controller acts on it");
+        assert!(said.err.contains(&warning), "{said:?}");
+    }
+    for (service, warns) in [("loadbalancer", true), ("clusterip", false)] {
+        let said = kubectl.say(&format!("create service {service} {service} --tcp=80"));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.err.contains("no address to a Service of type LoadBalancer"), warns, "{said:?}");
+    }
+    let said = kubectl.with_input("create -f -", JOB);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_pod_that_names_an_unknown_service_account_is_refused() {
+    let kubectl = with_node().await;
+    let job = JOB.replace("restartPolicy: Never", "restartPolicy: Never\n      serviceAccountName: robot");
+    kubectl.ok(&format!("create -f {}", kubectl.file("job.yaml", &job)));
+    let mut events = kubectl.follow("get events --watch -o jsonpath={.message}{\"\\n\"}");
+    let refusal = "error looking up service account default/robot: serviceaccount \"robot\" not found";
+    while !events.line().contains(refusal) {}
+    kubectl.ok("create serviceaccount robot");
+    kubectl.ok("wait --for=condition=complete job/six --timeout=120s");
+}
