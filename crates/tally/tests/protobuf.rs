@@ -237,10 +237,11 @@ async fn pods(client: &Client) {
     let (code, about, status) =
         client.send::<Status>("POST", &format!("{path}/binding"), document("v1", "Binding", &binding)).await;
     assert_eq!((code, about.as_str(), status.status()), (201, "v1 Status", "Success"));
-    let bound = watch.next_of("p", "MODIFIED").await;
-    let bound =
-        if bound.spec.as_ref().unwrap().node_name.is_none() { watch.next_of("p", "MODIFIED").await } else { bound };
-    assert_eq!(bound.spec.unwrap().node_name(), "hollow-0");
+    let mut node = String::new();
+    while node.is_empty() {
+        node = watch.next_of("p", "MODIFIED").await.spec.unwrap().node_name().to_owned();
+    }
+    assert_eq!(node, "hollow-0");
 
     let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
     let (code, _, gone) = client.send::<Pod>("DELETE", &path, document("v1", "DeleteOptions", &options)).await;
