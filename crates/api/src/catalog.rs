@@ -56,6 +56,8 @@ const BATCH: &str = "batch";
 const POLICY: &str = "policy";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";
+/// Not a group that is served: only its Scale is used.
+const AUTOSCALING: &str = "autoscaling";
 const COORDINATION: &str = "coordination.k8s.io";
 
 const GROUPS: &[&str] = &[APPS, EVENTS, AUTHENTICATION, AUTHORIZATION, BATCH, POLICY, RBAC, SCHEDULING, COORDINATION];
@@ -106,6 +108,15 @@ const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static s
 
 const fn status(kind: &'static str) -> Subresource {
     sub("status", kind, &["get", "patch", "update"])
+}
+
+/// How many Pods an object of another kind has. It is a subresource only, and is not stored.
+pub(crate) static SCALE: Resource =
+    Resource { namespaced: true, ..question(AUTOSCALING, "Scale", ["scales", "scale"]) };
+
+/// The subresource of kinds that have a number of Pods.
+const fn scale() -> Subresource {
+    Subresource { group_version: Some((AUTOSCALING, "v1")), ..sub("scale", "Scale", &["get", "patch", "update"]) }
 }
 
 static ROLES: RoleRules = RoleRules { namespaced: true };
@@ -175,7 +186,7 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["rc"],
         categories: ALL,
-        subresources: &[status("ReplicationController")],
+        subresources: &[scale(), status("ReplicationController")],
         orphans_by_default: true,
         ..resource(
             CORE,
@@ -217,19 +228,19 @@ static RESOURCES: &[&Resource] = &[
     &Resource {
         short_names: &["deploy"],
         categories: ALL,
-        subresources: &[status("Deployment")],
+        subresources: &[scale(), status("Deployment")],
         ..resource(APPS, "Deployment", ["deployments", "deployment"], &StoredOnlyRules { kind: "Deployment" })
     },
     &Resource {
         short_names: &["rs"],
         categories: ALL,
-        subresources: &[status("ReplicaSet")],
+        subresources: &[scale(), status("ReplicaSet")],
         ..resource(APPS, "ReplicaSet", ["replicasets", "replicaset"], &StoredOnlyRules { kind: "ReplicaSet" })
     },
     &Resource {
         short_names: &["sts"],
         categories: ALL,
-        subresources: &[status("StatefulSet")],
+        subresources: &[scale(), status("StatefulSet")],
         ..resource(APPS, "StatefulSet", ["statefulsets", "statefulset"], &StoredOnlyRules { kind: "StatefulSet" })
     },
     &Resource {

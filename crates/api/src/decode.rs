@@ -100,6 +100,37 @@ pub fn decode_as(
     }
 }
 
+/// Decodes the body of a delete. Other kinds than DeleteOptions are unknown there, and messages have no introduction.
+pub fn decode_delete_options(body: &[u8], format: Format) -> Result<Value, StatusError> {
+    let target = ("", "v1", "DeleteOptions");
+    let value;
+    let node = match format {
+        Format::Json => json::parse(body)
+            .map_err(|why| StatusError::bad_request(format!("couldn't get version/kind; json parse error: {why}")))?,
+        Format::Yaml => yaml::parse(body).map_err(StatusError::bad_request)?.node,
+        Format::Protobuf => {
+            value = message(target, body).map_err(|error| match error {
+                ReadError::Unrecognized(why) | ReadError::Version(why) => StatusError::bad_request(why),
+                ReadError::Kind { why, .. } => StatusError::bad_request(why.replace(SCHEME, OPTIONS_SCHEME)),
+            })?;
+            JsonNode::from(&value)
+        }
+    };
+    match read(target, &node, false) {
+        Ok(read) => Ok(Value::Object(read.object)),
+        Err(ReadError::Unrecognized(why) | ReadError::Version(why)) => Err(StatusError::bad_request(why)),
+        Err(ReadError::Kind { why, .. }) => {
+            let (version, kind) = claims(&node).unwrap_or_default();
+            let why = match (kind, version) {
+                ("" | "DeleteOptions", _) => why.replace(SCHEME, OPTIONS_SCHEME),
+                (kind, "") => not_registered(kind, target.1, OPTIONS_SCHEME),
+                (kind, version) => not_registered(kind, version, OPTIONS_SCHEME),
+            };
+            Err(StatusError::bad_request(why))
+        }
+    }
+}
+
 /// Conforms the result of a patch to the schema of the resource. Errors are reported as errors of the patch.
 pub fn conform(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Decoded, StatusError> {
     patch_result(resource, &value, Vec::new(), validation)
@@ -278,12 +309,17 @@ fn registered<'k>(group: &str, version: &str, kind: &'k str) -> Result<Registere
     let older = |kind: &str| OLDER.iter().any(|row| (row.0, row.1) == (group, version) && row.2.contains(&kind));
     let known = |kind: &str| schema().kind(group, if older(kind) { "v1" } else { version }, kind);
     let structure = known(kind).or_else(|| kind.strip_suffix("List").and_then(known));
-    structure.map(|structure| Registered { structure, name: kind }).ok_or_else(|| {
-        let version = group_version(group, version);
-        format!(
-            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-        )
-    })
+    structure
+        .map(|structure| Registered { structure, name: kind })
+        .ok_or_else(|| not_registered(kind, &group_version(group, version), SCHEME))
+}
+
+/// Where kube-apiserver registers the kinds that it serves, and those of options. Its messages name the place.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+const OPTIONS_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
+
+fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
+    format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"{scheme}\"")
 }
 
 fn group_version(group: &str, version: &str) -> String {

@@ -22,6 +22,7 @@ pub mod protobuf;
 pub mod quantity;
 pub mod quota;
 pub mod rbac;
+pub mod scale;
 pub mod schedule;
 pub mod schema;
 pub mod selector;

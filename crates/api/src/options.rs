@@ -519,8 +519,7 @@ impl DeleteOptions {
         if let Some((_, at, type_name)) = wrong.into_iter().find(|(wrong, ..)| *wrong) {
             let (given, path) = (at.value.map_or("null", type_of), at.path());
             return Err(StatusError::bad_request(format!(
-                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {given} \
-                 into Go struct field DeleteOptions.{path} of type {type_name}"
+                "json: cannot unmarshal {given} into Go struct field DeleteOptions.{path} of type {type_name}"
             )));
         }
         let options = Self {
@@ -735,13 +734,11 @@ mod tests {
             (json!({"gracePeriodSeconds": 5, "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}}), ""),
             (
                 json!({"gracePeriodSeconds": "5"}),
-                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal string into Go \
-                 struct field DeleteOptions.gracePeriodSeconds of type int64",
+                "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
             ),
             (
                 json!({"dryRun": "All"}),
-                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal string into Go \
-                 struct field DeleteOptions.dryRun of type []string",
+                "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type []string",
             ),
             (
                 json!({"orphanDependents": true, "propagationPolicy": "Background"}),

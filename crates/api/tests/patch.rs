@@ -292,6 +292,13 @@ fn a_patch_cannot_make_another_kind() {
 // ---- strategic merge patch ----
 
 #[test]
+fn an_object_is_replaced_where_the_table_says_so() {
+    let budget = json!({"spec": {"selector": {"matchLabels": {"a": "1"}}, "minAvailable": 1}});
+    let patched = strategic("poddisruptionbudgets", budget, json!({"spec": {"selector": {"matchLabels": {"b": "2"}}}}));
+    assert_eq!(patched["spec"], json!({"selector": {"matchLabels": {"b": "2"}}, "minAvailable": 1}));
+}
+
+#[test]
 fn containers_are_merged_by_name() {
     let current = json!({"containers": [
         {"name": "a", "image": "ia", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},

@@ -127,3 +127,24 @@ fn options_belong_to_every_group() {
     assert!(schema().kind("nowhere.example", "v1", "DeleteOptions").is_none());
     assert!(schema().kind("batch", "v1", "Pod").is_none());
 }
+
+/// API-29. What is always shown is required, with the exceptions of the table.
+#[test]
+fn required_fields_are_those_of_the_reference() {
+    for (kind, path, required) in [
+        ("batch/v1/Job", "spec", false),
+        ("batch/v1/Job", "spec.template", true),
+        ("batch/v1/Job", "spec.podFailurePolicy.rules", true),
+        ("batch/v1/Job", "spec.podFailurePolicy.rules.onPodConditions.status", false),
+        ("batch/v1/CronJob", "spec", true),
+        ("batch/v1/CronJob", "spec.schedule", true),
+        ("v1/Pod", "spec.containers", true),
+        ("v1/Pod", "spec.volumes.projected.sources", false),
+        ("v1/Pod", "status", false),
+        ("apps/v1/Deployment", "spec.selector", true),
+        ("rbac.authorization.k8s.io/v1/Role", "rules", false),
+        ("rbac.authorization.k8s.io/v1/RoleBinding", "roleRef.name", true),
+    ] {
+        assert_eq!(field(kind, path).1.required, required, "{kind} {path}");
+    }
+}

@@ -217,7 +217,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn is_subresource(&self, name: &str) -> bool {
+    pub(crate) fn is_subresource(&self, name: &str) -> bool {
         self.subresource.is_some_and(|subresource| subresource.name == name)
     }
 }

@@ -1,16 +1,20 @@
 //! Get and list.
 
 use tally_api::options::{ListOptions, ReadAt};
+use tally_api::scale::{self, SCALE};
 use tally_api::selector::Filter;
 use tally_api::status_error::{Cause, Details, StatusError};
 use tally_store::{Entry, TooOld};
 
-use crate::{Listing, Object, Registry, Result, Target, continuation, view};
+use crate::{Listing, Object, Registry, Result, Target, continuation, text, view};
 
 impl Registry {
     pub fn get(&self, target: Target<'_>, read_at: ReadAt) -> Result<Object> {
         self.check_reached(read_at)?;
         match self.store.get(&target.key()) {
+            Some(entry) if target.is_subresource(SCALE) => {
+                Ok(Object { bytes: text::unstored(&scale::of(&text::parse(&entry.value))) })
+            }
             Some(entry) => Ok(Object { bytes: view::shown(target.resource, entry.value.clone()) }),
             None => Err(StatusError::not_found(target.resource, target.name)),
         }

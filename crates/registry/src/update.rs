@@ -7,6 +7,7 @@ use tally_api::decode::{Decoded, conform, decode, settle};
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
+use tally_api::scale::{self, SCALE};
 use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
 use tally_core::gates::FeatureGates;
@@ -24,6 +25,9 @@ enum RequestedState<'a> {
     Replace(Decoded),
     Patch(PatchKind, &'a [u8]),
     Apply(Config),
+    /// The Scale of the object is replaced, or patched.
+    Scale(Decoded),
+    PatchScale(PatchKind, &'a [u8]),
 }
 
 impl Registry {
@@ -34,9 +38,14 @@ impl Registry {
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let mut decoded = decode(target.resource, body, format, options.field_validation)?;
+        let scales = target.is_subresource(SCALE);
+        let resource = if scales { scale::resource() } else { target.resource };
+        let mut decoded = decode(resource, body, format, options.field_validation)?;
         take_namespace(target.resource, target.namespace, &mut decoded.object)?;
         check_name(&target, &decoded.object)?;
+        if scales {
+            return self.modify(target, RequestedState::Scale(decoded), options).await;
+        }
         if !target.resource.create_on_update || target.subresource.is_some() {
             return self.modify(target, RequestedState::Replace(decoded), options).await;
         }
@@ -83,12 +92,23 @@ impl Registry {
         if kind == PatchKind::Apply {
             return self.apply(target, body, options).await;
         }
-        self.modify(target, RequestedState::Patch(kind, body), options).await
+        let requested = match target.is_subresource(SCALE) {
+            true => RequestedState::PatchScale(kind, body),
+            false => RequestedState::Patch(kind, body),
+        };
+        self.modify(target, requested, options).await
     }
 
     /// Server-side apply: an object that does not exist is created.
     async fn apply(&self, target: Target<'_>, body: &[u8], options: &WriteOptions) -> Result<Written> {
-        let config = Config::read(target.resource, body, options.field_validation)?;
+        let config = match target.is_subresource(SCALE) {
+            true => {
+                let config = Config::read(scale::resource(), body, options.field_validation)?;
+                apply::check_config(scale::resource(), &config.object)?;
+                scale::applied(target.resource, config)
+            }
+            false => Config::read(target.resource, body, options.field_validation)?,
+        };
         check_name(&target, &config.object)?;
         let namespace = text::text(&config.object, "/metadata/namespace");
         if !namespace.is_empty() && namespace != target.namespace {
@@ -167,7 +187,10 @@ impl Registry {
                 }
                 _ => None,
             };
-            let shown = |bytes: Bytes| Object { bytes: view::shown(target.resource, bytes) };
+            let shown = |bytes: Bytes| match target.is_subresource(SCALE) {
+                true => Object { bytes: text::unstored(&scale::of(&text::parse(&bytes))) },
+                false => Object { bytes: view::shown(target.resource, bytes) },
+            };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
             let (change, answer, kept) = match decision.outcome {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
@@ -235,6 +258,19 @@ fn decide(
     let resource = target.resource;
     let old = view::from_stored(resource, &stored);
     let (mut new, mut warnings, unsettled) = match requested {
+        RequestedState::Scale(decoded) => {
+            check_scale(target, &old, &decoded.object)?;
+            (scale::put(&old, &decoded.object), decoded.warnings.clone(), false)
+        }
+        RequestedState::PatchScale(kind, body) => {
+            let mut current = scale::of(&old);
+            current["apiVersion"] = scale::resource().api_version().into();
+            current["kind"] = scale::resource().kind.into();
+            let decoded = patch::patched(scale::resource(), *kind, current, body, options.field_validation)?;
+            check_name(target, &decoded.object)?;
+            check_scale(target, &old, &decoded.object)?;
+            (scale::put(&old, &decoded.object), decoded.warnings, false)
+        }
         RequestedState::Replace(decoded) => (decoded.object.clone(), decoded.warnings.clone(), decoded.unsettled),
         RequestedState::Patch(kind, body) => {
             let mut current = old.as_ref().clone();
@@ -286,6 +322,12 @@ fn decide(
         new["spec"] = spec;
     }
     warnings.extend(meta::dedupe_owner_references(&mut new));
+    if target.is_subresource(SCALE) {
+        let errors = scale::validate(&new);
+        if !errors.is_empty() {
+            return Err(StatusError { warnings, ..view::invalid(scale::resource(), target.name, &errors) });
+        }
+    }
     let mut errors = meta::validate_update(resource, &new, &old);
     if finalizes {
         errors.extend(validate_finalize(&new));
@@ -343,6 +385,18 @@ fn other_uid(target: &Target<'_>, wanted: &str, found: &str) -> StatusError {
          Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     );
     StatusError::conflict(target.resource, target.name, &why)
+}
+
+/// A Scale that names a UID means this object only.
+fn check_scale(target: &Target<'_>, old: &Value, scale: &Value) -> Result<()> {
+    match (text::text(scale, "/metadata/uid"), text::text(old, "/metadata/uid")) {
+        ("", _) => Ok(()),
+        (wanted, found) if wanted == found => Ok(()),
+        (wanted, found) => {
+            let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+            Err(StatusError::conflict(target.resource, target.name, &why))
+        }
+    }
 }
 
 /// The name in the URL is the object's name: an object with another name, or without one, is refused.

@@ -199,6 +199,7 @@ async fn objects_can_be_had_as_yaml_and_with_line_breaks() {
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// The object of an answer in protobuf, in JSON.
 fn in_json(body: &[u8]) -> Value {
     let envelope = protobuf::envelope(body).unwrap();
@@ -208,6 +209,7 @@ fn in_json(body: &[u8]) -> Value {
     decode_as(group, version, kind, body, Format::Protobuf, FieldValidation::Strict).unwrap().object
 }
 
+/// API-34
 #[tokio::test]
 async fn protobuf_is_read_and_answered() {
     let server = Running::start().await;
@@ -248,6 +250,7 @@ async fn protobuf_is_read_and_answered() {
     assert_eq!((deleted.code, &in_json(&deleted.body)["status"]), (200, &json!("Success")));
 }
 
+/// API-34
 #[tokio::test]
 async fn errors_are_in_protobuf_for_clients_that_ask_for_it() {
     let server = Running::start().await;
@@ -280,6 +283,7 @@ async fn errors_are_in_protobuf_for_clients_that_ask_for_it() {
     }
 }
 
+/// API-34
 #[tokio::test]
 async fn short_and_long_lists_are_whole_in_protobuf() {
     let server = Running::start().await;
@@ -309,6 +313,7 @@ async fn short_and_long_lists_are_whole_in_protobuf() {
     assert_eq!(protobuf::envelope(&partial.body).unwrap().kind, "PartialObjectMetadataList");
 }
 
+/// API-34
 #[tokio::test]
 async fn watches_in_protobuf_have_the_events_of_watches_in_json() {
     let server = Running::start().await;

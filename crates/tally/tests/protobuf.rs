@@ -1,4 +1,4 @@
-//! A client that speaks protobuf, against the real binary. Its code was generated from the definitions of Kubernetes by
+//! API-34. A client that speaks protobuf, against the real binary. Its code was generated from the definitions of Kubernetes by
 //! others (`k8s-pb`), and shares nothing with the server. What it sees is compared with the JSON view.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -121,14 +121,7 @@ pub fn applied(
     let Some(structure) = structure(resource) else {
         return Err(StatusError::new(415, "UnsupportedMediaType", "server-side apply is not served for this kind"));
     };
-    let name = config.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    typed::check(structure, config).map_err(|why| {
-        let (group, version, kind) = (resource.group, resource.version, resource.kind);
-        let version = if group.is_empty() { format!("/{version}") } else { format!("{group}/{version}") };
-        StatusError::bad_request(format!(
-            "failed to create typed patch object (/{name}; {version}, Kind={kind}): {why}"
-        ))
-    })?;
+    check(resource, structure, config)?;
     let strategy = MergeStrategy::Struct(structure);
     let zero = Value::from(structure.zero());
     let live = old.unwrap_or(&zero);
@@ -175,6 +168,22 @@ pub fn applied(
         *last = format!("{config}\n").into();
     }
     Ok(new)
+}
+
+/// Whether what is applied to a subresource conforms to the schema of its kind.
+pub fn check_config(resource: &Resource, config: &Value) -> Result<(), StatusError> {
+    structure(resource).map_or(Ok(()), |structure| check(resource, structure, config))
+}
+
+fn check(resource: &Resource, structure: &'static Struct, config: &Value) -> Result<(), StatusError> {
+    let name = config.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    typed::check(structure, config).map_err(|why| {
+        let (group, version, kind) = (resource.group, resource.version, resource.kind);
+        let version = if group.is_empty() { format!("/{version}") } else { format!("{group}/{version}") };
+        StatusError::bad_request(format!(
+            "failed to create typed patch object (/{name}; {version}, Kind={kind}): {why}"
+        ))
+    })
 }
 
 /// What `kubectl apply` without `--server-side` wrote last, and still has the value that it wrote. The same user takes it

@@ -132,8 +132,9 @@ fn merge_entry(original: &mut Object, mut key: String, value: Value, place: MapS
     }
     let merged = match (original.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {
-            let below = MapSchema::of(&place.field(&key)?.ty);
-            Some(Value::Object(merge_map(old, new, below)?))
+            let field = place.field(&key)?;
+            let below = MapSchema::of(&field.ty);
+            Some(Value::Object(if field.patch.replace { new } else { merge_map(old, new, below)? }))
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
             let rule = ListRule::of(place, &key)?;

@@ -1,4 +1,4 @@
-//! Objects in protobuf: the form that Go programs prefer for the built-in kinds (rule API-29).
+//! Objects in protobuf: the form that Go programs prefer for the built-in kinds (rule API-34).
 //!
 //! It has the content of the JSON form. An object is a message whose fields have numbers (`schema/numbers.txt`) instead
 //! of names; their types are in the schema. One reader and one writer, both driven by these tables, convert between

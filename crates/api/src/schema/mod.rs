@@ -14,11 +14,13 @@
 //! A type is `*T` (may be absent), `[]T`, `map[K]T`, a structure (`batch.JobSpec`) or one of the words below;
 //! `string=v1.RestartPolicy` is a string with a type name of its own, which error messages use. Flags: `o` and `z` omit
 //! what is empty or zero, `p=` and `k=` are strategy and key of strategic merge patches, `l=` how server-side apply
-//! merges the list, `a` owned as a whole, `r` required. `&`: the fields of another structure, as if they were declared
-//! here.
+//! merges the list, `a` owned as a whole, `r` required, `n` not required although it is always shown. `&`: the fields of
+//! another structure, as if they were declared here.
 //!
+//! What structures and fields are for is in `about/`, for people who ask.
 //! `numbers.txt` has the field numbers of the protobuf form, one line per structure.
 
+pub mod about;
 mod read;
 
 use std::collections::BTreeMap;
@@ -74,6 +76,7 @@ pub struct Field {
     pub omit_empty: bool,
     /// Omitted from the wire form if zero.
     pub omit_zero: bool,
+    /// As OpenAPI documents say it. Whether an object is refused without it is for the rules of its kind.
     pub required: bool,
     /// Server-side apply owns it as a whole.
     pub atomic: bool,
@@ -89,6 +92,8 @@ pub struct Field {
 pub struct Patch {
     /// Elements are merged, not replaced.
     pub merge: bool,
+    /// An object is replaced, not merged.
+    pub replace: bool,
     pub retain_keys: bool,
     /// The key that identifies an element; empty for lists of plain values.
     pub key: &'static str,
@@ -187,6 +192,14 @@ impl Schema {
 }
 
 impl Struct {
+    /// The name in OpenAPI documents: `io.k8s.api.batch.v1.JobSpec`.
+    pub fn reference_name(&self) -> String {
+        match self.table {
+            "meta" => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", self.name),
+            table => format!("io.k8s.api.{table}.v1.{}", self.name),
+        }
+    }
+
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.position(name).map(|position| &self.fields[position])
     }

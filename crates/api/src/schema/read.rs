@@ -128,7 +128,10 @@ fn push_fields(
             patch: Patch::default(),
             list: ListType::default(),
         };
-        words.for_each(|flag| set_flag(&mut field, flag));
+        // What the wire form always shows is required, unless the table says otherwise.
+        let flags: Vec<&str> = words.collect();
+        field.required = !flags.contains(&"o") && !field.ty.pointer && !flags.contains(&"n");
+        flags.into_iter().for_each(|flag| set_flag(&mut field, flag));
         fields.push(field);
     }
 }
@@ -139,11 +142,13 @@ fn set_flag(field: &mut Field, flag: &'static str) {
             "o" => field.omit_empty = true,
             "z" => field.omit_zero = true,
             "r" => field.required = true,
+            "n" => field.required = false,
             _ => field.atomic = true,
         },
         Some(("p", strategies)) => {
-            field.patch.merge = strategies.split(',').any(|strategy| strategy == "merge");
-            field.patch.retain_keys = strategies.split(',').any(|strategy| strategy == "retainKeys");
+            let has = |name| strategies.split(',').any(|strategy| strategy == name);
+            (field.patch.merge, field.patch.replace) = (has("merge"), has("replace"));
+            field.patch.retain_keys = has("retainKeys");
         }
         Some(("k", key)) => field.patch.key = key,
         Some((_, list)) => {

@@ -135,6 +135,7 @@ fn is_jobs(resource: &Resource) -> bool {
 fn printer(resource: &Resource) -> &'static [Column] {
     match (resource.group, resource.plural) {
         ("batch", "jobs") => jobs::JOBS,
+        ("autoscaling", "scales") => workloads::SCALES,
         ("batch", "cronjobs") => jobs::CRONJOBS,
         ("", "pods") => pods::PODS,
         ("", "nodes") => cluster::NODES,

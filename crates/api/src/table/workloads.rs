@@ -20,6 +20,13 @@ const CURRENT: Column =
 const READY: Column =
     Column::integer("Ready", "How many Pods are ready.", |row| row.int("/status/readyReplicas").into());
 
+pub(super) static SCALES: &[Column] = &[
+    NAME,
+    DESIRED,
+    Column::integer("Available", "How many Pods there are.", |row| row.int("/status/replicas").into()),
+    AGE,
+];
+
 pub(super) static DEPLOYMENTS: &[Column] = &[
     NAME,
     Column::text("Ready", "How many Pods are ready, of how many that should be.", ready_of_desired),

@@ -77,6 +77,7 @@ fn every_field_has_a_number_and_no_number_is_used_twice() {
     }
 }
 
+/// API-34
 #[test]
 fn every_served_kind_can_be_written() {
     for resource in catalog::resources() {
@@ -270,6 +271,7 @@ fn collect(value: &Value, found: &mut Vec<Value>) {
     }
 }
 
+/// API-34
 #[test]
 fn the_objects_of_the_recordings_are_the_same_in_both_forms() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");

@@ -194,7 +194,7 @@ impl ApiHandler {
             }
             Route::CoreVersions => extras::groups(headers, &query, Some(&self.address)),
             Route::Groups => extras::groups(headers, &query, None),
-            Route::OpenApi(path) => extras::openapi(headers, path),
+            Route::OpenApi(path) => extras::openapi(headers, &query, path),
             Route::Group(name) => extras::listing(headers, &query, discovery::api_group(name)),
             Route::Resources { group, version } => {
                 extras::listing(headers, &query, discovery::resource_list(group, version))

@@ -1,6 +1,7 @@
 //! HTTP: connections, routes, content negotiation, response bodies, and the handler of one request.
 
 pub mod body;
+pub mod cached;
 pub mod connections;
 pub mod flow;
 pub mod handler;

@@ -133,6 +133,12 @@ pub fn check_accept(headers: &HeaderMap, produces: &[&str], streams: bool) -> Re
     Err(StatusError::new(406, "NotAcceptable", text).with(Details::default()))
 }
 
+/// Whether the client names one of the media types.
+pub fn accepts_one_of(headers: &HeaderMap, media_types: &[&str]) -> Result<bool, StatusError> {
+    let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+    Ok(accept(headers)?.split(',').map(media).any(|media| media_types.contains(&media.as_str())))
+}
+
 /// The media types of objects.
 pub const OBJECTS: &[&str] = &[JSON, YAML];
 

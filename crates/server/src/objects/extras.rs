@@ -1,11 +1,16 @@
 //! What is served apart from objects: health, version, discovery, metrics.
 
+use std::sync::OnceLock;
+
+use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use serde_json::{Value, json};
+use tally_api::catalog::discovery::Aggregated;
 use tally_api::catalog::{self, discovery};
 use tally_api::options::Query;
 use tally_api::status_error::StatusError;
 
 use crate::encode::{self, HttpResponse};
+use crate::http::cached::Cached;
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat};
 use crate::objects::openapi;
@@ -101,13 +106,15 @@ pub fn index() -> Value {
 pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>) -> Result<HttpResponse, StatusError> {
     negotiate::check_accept(headers, negotiate::OBJECTS, false)?;
     let (response_format, aggregated) = negotiate::discovery(headers, query)?;
-    let document = match (core, aggregated) {
-        (Some(address), None) => discovery::api_versions(address),
-        (Some(_), Some(form)) => discovery::aggregated_core(form),
-        (None, None) => discovery::api_groups(),
-        (None, Some(form)) => discovery::aggregated_groups(form),
+    let mut answer = match (core, aggregated) {
+        (_, Some(form)) if response_format == ResponseFormat::PLAIN => {
+            aggregated_discovery(core.is_some(), form).answer(headers, response_format.media_type())
+        }
+        (Some(_), Some(form)) => encode::document(200, &discovery::aggregated_core(form), response_format),
+        (None, Some(form)) => encode::document(200, &discovery::aggregated_groups(form), response_format),
+        (Some(address), None) => encode::document(200, &discovery::api_versions(address), response_format),
+        (None, None) => encode::document(200, &discovery::api_groups(), response_format),
     };
-    let mut answer = encode::document(200, &document, response_format);
     if let Some(form) = aggregated
         && let Ok(value) = hyper::header::HeaderValue::from_str(&format!(
             "{};g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList",
@@ -118,8 +125,20 @@ pub fn groups(headers: &hyper::HeaderMap, query: &Query<'_>, core: Option<&str>)
         // Clients determine from this header which of the two documents they got.
         answer.headers_mut().insert(hyper::header::CONTENT_TYPE, value);
     }
-    answer.headers_mut().insert(hyper::header::VARY, hyper::header::HeaderValue::from_static("Accept"));
+    answer
+        .headers_mut()
+        .insert(hyper::header::VARY, hyper::header::HeaderValue::from_static("Accept, Accept-Encoding"));
     Ok(answer)
+}
+
+/// The aggregated documents, which clients ask for again and again. They do not change.
+fn aggregated_discovery(core: bool, form: Aggregated) -> &'static Cached {
+    static DOCUMENTS: [OnceLock<Cached>; 4] = [const { OnceLock::new() }; 4];
+    let place = usize::from(core) * 2 + usize::from(form == Aggregated::V2);
+    DOCUMENTS[place].get_or_init(|| {
+        let document = if core { discovery::aggregated_core(form) } else { discovery::aggregated_groups(form) };
+        Cached::new(format!("{document}\n").as_bytes())
+    })
 }
 
 /// One group, or the resources of one version.
@@ -134,17 +153,45 @@ pub fn listing(
 }
 
 /// `/openapi/...`
-pub fn openapi(headers: &hyper::HeaderMap, path: &str) -> Result<HttpResponse, StatusError> {
-    let document = match path {
-        "v2" if negotiate::accept(headers)?.contains(openapi::V2_BINARY_WANTED) => {
-            let body = crate::http::body::Body::Whole(openapi::second_in_binary().into());
-            return Ok(encode::answer(200, openapi::V2_BINARY, body));
+pub fn openapi(headers: &hyper::HeaderMap, query: &Query<'_>, path: &str) -> Result<HttpResponse, StatusError> {
+    const JSON: &str = ResponseFormat::PLAIN.media_type();
+    let accepts = |media: &str| negotiate::accepts_one_of(headers, &[media]);
+    match path {
+        "v2" if accepts(openapi::V2_BINARY_WANTED)? || accepts(openapi::V2_BINARY)? => {
+            return Ok(openapi::second_in_binary().answer(headers, openapi::V2_BINARY));
         }
-        "v2" => Some(openapi::second()),
-        "v3" => Some(openapi::index()),
-        path => path.strip_prefix("v3/").and_then(openapi::document),
+        "v2" | "v3" => negotiate::check_accept(headers, &[JSON, openapi::V2_BINARY_WANTED], false)?,
+        _ => {}
+    }
+    let document = match path {
+        "v2" => openapi::second(),
+        "v3" => openapi::index(),
+        path => {
+            let path = path.strip_prefix("v3/").unwrap_or_default();
+            let Some(document) = openapi::document(path) else { return Ok(not_found()) };
+            negotiate::check_accept(headers, &[JSON], false)?;
+            match query.get("hash") {
+                None | Some("") => {}
+                Some(hash) if hash == document.hash => {
+                    // This address always has this document.
+                    let mut answer = document.answer(headers, JSON);
+                    answer
+                        .headers_mut()
+                        .insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+                    return Ok(answer);
+                }
+                Some(_) => {
+                    let mut answer = encode::text(301, "");
+                    if let Ok(place) = HeaderValue::from_str(&openapi::link(path, document)) {
+                        answer.headers_mut().insert(LOCATION, place);
+                    }
+                    return Ok(answer);
+                }
+            }
+            document
+        }
     };
-    Ok(document.map_or_else(not_found, |document| encode::document(200, &document, ResponseFormat::PLAIN)))
+    Ok(document.answer(headers, JSON))
 }
 
 pub fn metrics(handler: &ApiHandler) -> HttpResponse {

@@ -17,9 +17,10 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, EXPECT, HeaderMap, HeaderValue, USER_AGENT};
 use serde_json::Value;
 use tally_api::catalog;
-use tally_api::decode::{MAX_BODY, decode_as};
+use tally_api::decode::{MAX_BODY, decode_delete_options};
 use tally_api::meta::path_segment_problems;
-use tally_api::options::{DeleteOptions, FieldValidation, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::options::{DeleteOptions, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::scale;
 use tally_api::schema::schema;
 use tally_api::status_error::StatusError;
 use tally_api::table::IncludeObject;
@@ -139,7 +140,9 @@ impl RequestContext<'_> {
             View::Table { .. } => IncludeObject::parse(self.query.get("includeObject").unwrap_or_default())?,
             _ => IncludeObject::None,
         };
-        let (resource, now) = (self.place.resource, self.registry().now());
+        let scales = self.place.subresource.is_some_and(|subresource| subresource.name == scale::SCALE);
+        let resource = if scales { scale::resource() } else { self.place.resource };
+        let now = self.registry().now();
         Ok(Encoder { resource, kind: None, response_format, include, now })
     }
 
@@ -285,10 +288,7 @@ impl RequestContext<'_> {
         if body.is_empty() {
             return DeleteOptions::of_query(self.query);
         }
-        let wanted = ("", "v1", "DeleteOptions");
-        let format = negotiate::input(self.headers)?;
-        let decoded = decode_as(wanted.0, wanted.1, wanted.2, &body, format, FieldValidation::Ignore)?;
-        DeleteOptions::of_body(&decoded.object)
+        DeleteOptions::of_body(&decode_delete_options(&body, negotiate::input(self.headers)?)?)
     }
 
     fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {

@@ -11,8 +11,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream;
 use serde_json::{Value, json};
+use tally_api::kinds::Resource;
 use tally_api::options::{Format, ListOptions, WatchOptions};
 use tally_api::protobuf;
+use tally_api::schema::{Struct, schema};
 use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
 use tally_registry::{Object, Target, WatchEvent, WatchStream};
@@ -134,7 +136,7 @@ impl WatchResponse {
             WatchEvent::Modified(object) => ("MODIFIED", object),
             WatchEvent::Deleted(object) => ("DELETED", object),
             WatchEvent::Bookmark { revision, initial_events_end } => {
-                ("BOOKMARK", bookmark(revision, initial_events_end))
+                ("BOOKMARK", bookmark(self.encoder.resource, revision, initial_events_end))
             }
             WatchEvent::Failed(failure) => {
                 self.ended = true;
@@ -175,12 +177,14 @@ fn frame(kind: &str, object: &[u8], out: &mut BytesMut) {
     out.put_slice(&frame);
 }
 
-/// An object of which only the revision is meaningful.
-fn bookmark(revision: u64, initial_events_end: bool) -> Object {
+/// An empty object of the kind. Only its revision is meaningful.
+fn bookmark(resource: &Resource, revision: u64, initial_events_end: bool) -> Object {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_events_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    let text: Value = json!({"metadata": metadata});
-    Object { bytes: text.to_string().into() }
+    let structure = schema().kind(resource.group, resource.version, resource.kind);
+    let mut object = structure.map(Struct::zero).unwrap_or_default();
+    object.insert("metadata".to_owned(), metadata);
+    Object { bytes: Value::from(object).to_string().into() }
 }

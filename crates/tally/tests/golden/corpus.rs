@@ -39,7 +39,7 @@ impl Case {
         let controllers: BTreeSet<_> = texts("needs").into_iter().filter_map(controller).collect();
         let missing: Vec<_> = controllers.iter().filter(|name| !there_are.contains(**name)).copied().collect();
         let not_yet = match missing[..] {
-            [] => not_yet(&name).map(str::to_owned),
+            [] => None,
             _ => Some(format!("needs {}", missing.join(", "))),
         };
         Case { folder, rules: texts("rules").join(", "), name, steps, controllers, not_yet }
@@ -60,11 +60,6 @@ fn controller(need: &str) -> Option<&'static str> {
         "eviction" | "limitranger" => None,
         _ => panic!("nobody has said what {need:?} is"),
     }
-}
-
-/// Why a case cannot be the same yet. Such cases are counted, but never as the same.
-fn not_yet(name: &str) -> Option<&'static str> {
-    name.starts_with("discovery-openapi-").then_some("OpenAPI")
 }
 
 fn root() -> PathBuf {
@@ -124,7 +119,6 @@ mod tests {
         check(needs, Some("needs gc, podgc"));
         check(r#"{"name":"x","needs":["job-controller","eviction"],"steps":[]}"#, None);
         check(r#"{"name":"x","needs":[],"steps":[]}"#, None);
-        check(r#"{"name":"discovery-openapi-v3","steps":[]}"#, Some("OpenAPI"));
         check(r#"{"name":"discovery-version","steps":[]}"#, None);
     }
 

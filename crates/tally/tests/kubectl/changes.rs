@@ -7,7 +7,7 @@ use super::tool::{Kubectl, with_each_kubectl};
 
 fn create(kubectl: &Kubectl) -> String {
     let file = kubectl.file("job.yaml", JOB_YAML);
-    kubectl.ok(&format!("create --validate=false -f {file}"));
+    kubectl.ok(&format!("create -f {file}"));
     file
 }
 
@@ -108,15 +108,14 @@ async fn labels_and_annotations_are_set_overwritten_and_removed() {
 async fn an_editor_changes_what_is_there() {
     with_each_kubectl(async |kubectl| {
         create(&kubectl);
-        let said = kubectl.edit("edit --validate=false job pi", "sed -i 's/parallelism: 2/parallelism: 4/' \"$1\"");
+        let said = kubectl.edit("edit job pi", "sed -i 's/parallelism: 2/parallelism: 4/' \"$1\"");
         assert_eq!((said.code, said.out.as_str()), (Some(0), "job.batch/pi edited\n"), "{}", said.err);
         assert_eq!(kubectl.ok("get job pi -o jsonpath={.spec.parallelism}/{.metadata.generation}"), "4/2");
-        let said = kubectl.edit("edit --validate=false job pi", "true");
+        let said = kubectl.edit("edit job pi", "true");
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!((said.out + &said.err).contains("no changes made"), "an untouched file changes nothing");
         // The editor opens again with the reason; if the file is unchanged the second time, kubectl gives up the edit.
-        let said =
-            kubectl.edit("edit --validate=false job pi", "sed -i 's/^  completions: 3/  completions: 4/' \"$1\"");
+        let said = kubectl.edit("edit job pi", "sed -i 's/^  completions: 3/  completions: 4/' \"$1\"");
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(said.err.contains("jobs.batch \"pi\" is invalid"), "{said:?}");
         assert_eq!(kubectl.ok("get job pi -o jsonpath={.spec.completions}"), "3");
@@ -131,14 +130,14 @@ async fn replace_writes_the_whole_object() {
         let current = kubectl.ok("get job pi -o yaml");
         let file_of = |text: &str| kubectl.file("changed.yaml", text);
         let changed = file_of(&current.replace("parallelism: 2", "parallelism: 6"));
-        assert_eq!(kubectl.ok(&format!("replace --validate=false -f {changed}")), "job.batch/pi replaced\n");
+        assert_eq!(kubectl.ok(&format!("replace -f {changed}")), "job.batch/pi replaced\n");
         assert_eq!(kubectl.ok("get job pi -o jsonpath={.spec.parallelism}"), "6");
         // A version that was read before the change must not overwrite it.
         let stale = file_of(&current.replace("parallelism: 2", "parallelism: 7"));
-        let conflict = kubectl.fails(&format!("replace --validate=false -f {stale}"));
+        let conflict = kubectl.fails(&format!("replace -f {stale}"));
         assert!(conflict.contains("(Conflict)") && conflict.contains("the object has been modified"), "{conflict}");
         let uid = kubectl.ok("get job pi -o jsonpath={.metadata.uid}");
-        let out = kubectl.ok(&format!("replace --validate=false --force -f {file}"));
+        let out = kubectl.ok(&format!("replace --force -f {file}"));
         assert!(out.ends_with("job.batch/pi replaced\n"), "{out}");
         assert_ne!(kubectl.ok("get job pi -o jsonpath={.metadata.uid}"), uid);
     })
@@ -148,7 +147,7 @@ async fn replace_writes_the_whole_object() {
 #[tokio::test]
 async fn apply_on_the_client_creates_configures_and_leaves_alone() {
     with_each_kubectl(async |kubectl| {
-        let apply = |text: &str| kubectl.ok(&format!("apply --validate=false -f {}", kubectl.file("apply.yaml", text)));
+        let apply = |text: &str| kubectl.ok(&format!("apply -f {}", kubectl.file("apply.yaml", text)));
         assert_eq!(apply(JOB_YAML), "job.batch/pi created\n");
         assert_eq!(apply(JOB_YAML), "job.batch/pi unchanged\n");
         assert_eq!(apply(&JOB_YAML.replace("parallelism: 2", "parallelism: 1")), "job.batch/pi configured\n");
@@ -167,11 +166,7 @@ async fn apply_on_the_client_creates_configures_and_leaves_alone() {
 async fn a_dry_run_on_the_server_changes_nothing() {
     with_each_kubectl(async |kubectl| {
         let file = kubectl.file("job.yaml", JOB_YAML);
-        // Older versions of kubectl look for support in an OpenAPI document.
-        if kubectl.minor < 27 {
-            return;
-        }
-        let out = kubectl.ok(&format!("create --validate=false --dry-run=server -f {file}"));
+        let out = kubectl.ok(&format!("create --dry-run=server -f {file}"));
         assert_eq!(out, "job.batch/pi created (server dry run)\n");
         assert_eq!(kubectl.ok("get jobs -o name"), "");
     })

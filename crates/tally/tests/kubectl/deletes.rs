@@ -88,10 +88,6 @@ async fn many_are_deleted_by_name_label_file_and_all() {
         assert_eq!(kubectl.ok("get jobs -o name"), "");
         assert_eq!(kubectl.fails("delete job a"), "Error from server (NotFound): jobs.batch \"a\" not found\n");
         assert_eq!(kubectl.ok("delete job a --ignore-not-found"), "");
-        // Older versions of kubectl look for support in an OpenAPI document.
-        if kubectl.minor < 27 {
-            return;
-        }
         kubectl.ok("create job h --image=i");
         let dry = kubectl.ok("delete job h --dry-run=server");
         assert!(dry.contains("(server dry run)"), "{dry}");

@@ -2,9 +2,6 @@
 //!
 //! The server runs without node and controllers, so nothing changes by itself: where a test needs a Job to finish or an
 //! Event to happen, it writes the status or the Event that a controller would have written.
-//!
-//! `--validate=false` is given where kubectl would first download an OpenAPI document, which the server does not have
-//! yet.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

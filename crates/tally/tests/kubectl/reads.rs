@@ -7,7 +7,7 @@ use super::tool::{Kubectl, is_age, with_each_kubectl};
 
 fn create(kubectl: &Kubectl, name: &str, text: &str) -> String {
     let file = kubectl.file(name, text);
-    kubectl.ok(&format!("create --validate=false -f {file}"))
+    kubectl.ok(&format!("create -f {file}"))
 }
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn objects_are_created_from_yaml_json_standard_input_and_flags() {
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "other"}, "data": {"a": "1"}},
         ]});
         assert_eq!(create(&kubectl, "two.json", &two.to_string()), "namespace/other created\nconfigmap/settings created\n");
-        let said = kubectl.with_input("create --validate=false -n other -f -", JOB_YAML);
+        let said = kubectl.with_input("create -n other -f -", JOB_YAML);
         assert_eq!((said.code, said.out.as_str()), (Some(0), "job.batch/pi created\n"), "{}", said.err);
         assert_eq!(kubectl.ok("create job hello --image=busybox -- echo hi"), "job.batch/hello created\n");
         assert_eq!(
@@ -50,9 +50,9 @@ async fn objects_are_created_from_yaml_json_standard_input_and_flags() {
 async fn what_is_refused_is_said_in_the_words_people_search_for() {
     with_each_kubectl(async |kubectl| {
         let file = kubectl.file("job.yaml", JOB_YAML);
-        kubectl.ok(&format!("create --validate=false -f {file}"));
+        kubectl.ok(&format!("create -f {file}"));
         assert_eq!(
-            kubectl.fails(&format!("create --validate=false -f {file}")),
+            kubectl.fails(&format!("create -f {file}")),
             format!(
                 "Error from server (AlreadyExists): error when creating {file:?}: jobs.batch \"pi\" already exists\n"
             )
@@ -62,7 +62,7 @@ async fn what_is_refused_is_said_in_the_words_people_search_for() {
         let bad = kubectl
             .file("bad.yaml", &JOB_YAML.replace("parallelism: 2", "parallelism: -1").replace("name: pi", "name: bad"));
         assert_eq!(
-            kubectl.fails(&format!("create --validate=false -f {bad}")),
+            kubectl.fails(&format!("create -f {bad}")),
             "The Job \"bad\" is invalid: spec.parallelism: Invalid value: -1: must be greater than or equal to 0\n"
         );
         let two = JOB_YAML
@@ -70,7 +70,7 @@ async fn what_is_refused_is_said_in_the_words_people_search_for() {
             .replace("restartPolicy: Never", "restartPolicy: Always");
         let two = kubectl.file("two.yaml", &two.replace("name: pi", "name: bad"));
         assert_eq!(
-            kubectl.fails(&format!("create --validate=false -f {two}")),
+            kubectl.fails(&format!("create -f {two}")),
             "The Job \"bad\" is invalid: \n\
              * spec.parallelism: Invalid value: -1: must be greater than or equal to 0\n\
              * spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"\n"

@@ -10,7 +10,7 @@ const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/pi";
 
 fn create(kubectl: &Kubectl) {
     let file = kubectl.file("job.yaml", JOB_YAML);
-    kubectl.ok(&format!("create --validate=false -f {file}"));
+    kubectl.ok(&format!("create -f {file}"));
 }
 
 /// What the Job controller would write when all three Pods have succeeded.
@@ -84,7 +84,7 @@ async fn describe_tells_of_pods_nodes_and_namespaces() {
     with_each_kubectl(async |kubectl| {
         let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"zone":"a"}}}"#;
         let file = kubectl.file("node.json", node);
-        kubectl.ok(&format!("create --validate=false -f {file}"));
+        kubectl.ok(&format!("create -f {file}"));
         let overrides = r#"--overrides={"apiVersion":"v1","spec":{"nodeName":"n1"}}"#;
         let said = kubectl.run(&["run", "p", "--image=busybox", "--restart=Never", overrides]);
         assert_eq!(said.code, Some(0), "{said:?}");
