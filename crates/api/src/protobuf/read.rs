@@ -195,7 +195,8 @@ impl Reader {
                     }
                     wire => items.extend(self.one(inner, wire, depth, None)?),
                 }
-                Ok(Some(Value::Array(items)))
+                // There are no empty lists: nothing was packed, or the wire type is that of another version.
+                Ok((!items.is_empty()).then(|| Value::Array(items)))
             }
             (Shape::Map(inner), Wire::Bytes(bytes)) => {
                 let mut map = match before {
@@ -227,13 +228,13 @@ impl Reader {
             return self.one(ty, wire, depth, None);
         };
         self.count(1)?;
-        let mut list = Some(Value::Array(Vec::new()));
+        let mut list = None;
         for field in Fields(bytes) {
             if let (number::ONLY, wire) = field? {
                 list = self.field(ty, wire, depth, list)?;
             }
         }
-        Ok(list)
+        Ok(Some(list.unwrap_or_else(|| Value::Array(Vec::new()))))
     }
 
     fn one(&mut self, ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) -> Result<Option<Value>, String> {

@@ -147,6 +147,13 @@ fn values_of_every_shape_are_read() {
     let values = &job["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"];
     assert_eq!(values, &json!([5, 6]), "numbers one by one and in one piece");
 
+    // A list whose wire type is that of another version is absent.
+    let role = read(
+        ("rbac.authorization.k8s.io", "v1", "Role"),
+        &sent("rbac.authorization.k8s.io/v1", "Role", &part(2, &[0x08, 1])),
+    );
+    assert_eq!(role["rules"], json!([{"verbs": null}]));
+
     // A message in two parts is one, and numbers of another version are ignored.
     let pod = [part(1, &part(1, b"x")), part(1, &part(3, b"n")), vec![0xf8, 0x7f, 1], part(15, b"?")].concat();
     let pod = read(POD, &sent("v1", "Pod", &pod));

@@ -214,7 +214,7 @@ pub fn output(headers: &HeaderMap, query: &Query<'_>, binary: bool) -> Result<Re
 /// The format of an error that comes before the format of the response is known: that of most clients, unless this one
 /// prefers protobuf.
 pub fn of_failure(headers: &HeaderMap) -> ResponseFormat {
-    match choose(headers, true, |_, _| Some(())) {
+    match choose(headers, true, |_, conversion| conversion.is_none().then_some(())) {
         Ok((Format::Protobuf, ..)) => ResponseFormat { format: Format::Protobuf, ..ResponseFormat::PLAIN },
         _ => ResponseFormat::PLAIN,
     }
