@@ -196,7 +196,7 @@ impl Reader {
                     wire => items.extend(self.one(inner, wire, depth, None)?),
                 }
                 // There are no empty lists: nothing was packed, or the wire type is that of another version.
-                Ok((!items.is_empty()).then(|| Value::Array(items)))
+                Ok(if items.is_empty() { None } else { Some(Value::Array(items)) })
             }
             (Shape::Map(inner), Wire::Bytes(bytes)) => {
                 let mut map = match before {
