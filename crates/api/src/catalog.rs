@@ -66,6 +66,8 @@ const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "lis
 /// Namespaces cannot be deleted as a collection.
 const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
+/// Streams to and from a Pod.
+const CONNECT: &[&str] = &["create", "get"];
 
 /// The category that `kubectl get all` shows.
 const ALL: &[&str] = &["all"];
@@ -171,9 +173,12 @@ static RESOURCES: &[&Resource] = &[
         short_names: &["po"],
         categories: ALL,
         subresources: &[
+            sub("attach", "PodAttachOptions", CONNECT),
             sub("binding", "Binding", CREATE),
             Subresource { group_version: Some((POLICY, "v1")), ..sub("eviction", "Eviction", CREATE) },
+            sub("exec", "PodExecOptions", CONNECT),
             sub("log", "Pod", &["get"]),
+            sub("portforward", "PodPortForwardOptions", CONNECT),
             status("Pod"),
         ],
         delete_returns_object: true,

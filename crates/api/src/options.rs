@@ -173,7 +173,8 @@ impl<'a> Query<'a> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_ref())
     }
 
-    fn all(&self, name: &str) -> Vec<&str> {
+    /// All values of that name, in order.
+    pub fn all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref()).collect()
     }
 

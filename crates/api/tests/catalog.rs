@@ -162,7 +162,7 @@ fn aggregated_discovery() {
     };
     assert_eq!(named("nodes")["scope"], "Cluster");
     assert_eq!(
-        named("pods")["subresources"][1]["responseKind"],
+        named("pods")["subresources"][2]["responseKind"],
         json!({"group": "policy", "kind": "Eviction", "version": "v1"})
     );
     assert_eq!(discovery::Aggregated::from_version("v9"), None);

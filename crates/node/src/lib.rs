@@ -8,6 +8,7 @@
 pub mod attempts;
 pub mod capabilities;
 pub mod config_error;
+mod descriptors;
 pub mod each;
 pub mod env;
 pub mod facts;
@@ -23,8 +24,10 @@ pub mod output;
 pub mod pod;
 pub mod pod_worker;
 pub mod port;
+pub mod ports;
 mod row_lists;
 pub mod security;
+pub mod sessions;
 pub mod shim;
 pub mod shim_client;
 pub mod sources;

@@ -181,6 +181,8 @@ pub struct Container {
     pub lifecycle: Lifecycle,
     pub security_context: Fields,
     pub stdin: bool,
+    pub stdin_once: bool,
+    pub tty: bool,
     pub termination_message_path: String,
     pub termination_message_policy: CompactString,
 }

@@ -1,6 +1,6 @@
 //! The messages between the half of the node that decides and the half that acts.
 //!
-//! Every command except `OutputRead` and `RemoveVolumes` is answered by one report about the same subject; an attempt that was started sends
+//! Every command except `OutputRead`, `RemoveVolumes` and `Session` is answered by one report about the same subject; an attempt that was started sends
 //! a second report when it has ended. Commands about different Pods may be answered in any order.
 
 use std::path::PathBuf;
@@ -57,6 +57,78 @@ pub enum ShimCommand {
         attempt: Attempt,
         before: Option<u64>,
     },
+    /// A client runs a command in a container, or connects to its input and output. Descriptors come with it: a socket,
+    /// on which it is answered (`SessionReport`), and then its streams.
+    Session(Box<SessionRequest>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRequest {
+    pub attempt: Attempt,
+    pub kind: SessionKind,
+    /// Which streams come with it, in this order.
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+}
+
+impl SessionRequest {
+    /// How many descriptors come with it.
+    pub fn descriptors(&self) -> usize {
+        1 + [self.stdin, self.stdout, self.stderr].into_iter().filter(|given| *given).count()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionKind {
+    /// Runs a command like the container's own processes: same namespaces, control groups, user and environment. With a
+    /// terminal, no streams come with the request.
+    Exec { argv: Vec<String>, terminal: Option<TerminalSize> },
+    /// What the container writes from now on goes to the streams that came with the request. `input`: the container's
+    /// standard input is wanted.
+    Attach { input: bool },
+}
+
+/// In characters. Zero: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub columns: u16,
+    pub rows: u16,
+}
+
+/// The answers to a `Session`, on its socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionReport {
+    /// With a descriptor, if there is a terminal, or if the input of a container was asked for: where input is written.
+    Started {
+        is_terminal: bool,
+    },
+    Failed(SessionFailure),
+    /// The command, or the container, has ended. What it wrote is in the streams.
+    Ended(SessionEnd),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionFailure {
+    /// The container does not run.
+    NotRunning,
+    /// The command cannot be run.
+    Other(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionEnd {
+    /// 128 + the signal number if a signal ended the command. 0 for a container.
+    Exited(i32),
+    /// It does not read what the container writes.
+    TooSlow,
+}
+
+/// What is said to the shim on the socket of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionOrder {
+    /// The client sends no more input.
+    InputEnded,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -226,9 +298,16 @@ pub struct Start {
     #[serde(default)]
     pub confinement: Confinement,
     pub termination_message: TerminationMessage,
-    /// The container gets the standard input that the node was given, if no other has got it.
+    /// The container has a standard input: that which the node was given, if no other has got it, or, where clients can
+    /// connect to containers, what they send.
     #[serde(default)]
     pub stdin: bool,
+    /// The input ends with that of the first client.
+    #[serde(default)]
+    pub stdin_once: bool,
+    /// The container has a terminal, where clients can connect to containers.
+    #[serde(default)]
+    pub tty: bool,
     /// The environment of the node's own process comes first: that of the shell which started it.
     #[serde(default)]
     pub inherits_env: bool,

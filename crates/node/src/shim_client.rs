@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
@@ -27,10 +27,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::descriptors;
 use crate::mailbox::{SendOutcome, Sink, Source};
 use crate::notes::Notes;
 use crate::output::{OutputEvent, OutputQueue};
 use crate::port::{Report, ShimCommand};
+use crate::sessions::Sessions;
 use crate::shim::wire::{self, Frame};
 use crate::shim::{Arguments, OutputSettings, PidsLimit};
 
@@ -65,6 +67,8 @@ pub struct Config {
     pub notes: Arc<Notes>,
     /// The standard input of the first container that has `stdin: true`; None: it is empty.
     pub stdin: Option<Arc<OwnedFd>>,
+    /// Clients can connect to the input of containers, and containers can have terminals.
+    pub attachable: bool,
 }
 
 impl Config {
@@ -80,6 +84,7 @@ impl Config {
             hidden: None,
             notes: Arc::default(),
             stdin: None,
+            attachable: false,
         }
     }
 }
@@ -105,8 +110,16 @@ pub struct ShimClient {
 
 /// Sends commands.
 pub struct ShimCommands {
-    sender: mpsc::Sender<(u64, Vec<u8>)>,
+    sender: mpsc::Sender<OutgoingFrame>,
     life: Arc<AtomicU64>,
+}
+
+/// A command on its way to the shim.
+pub(crate) struct OutgoingFrame {
+    /// The shim that it is for.
+    pub life: u64,
+    pub bytes: Vec<u8>,
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// Receives reports.
@@ -122,7 +135,13 @@ impl ShimCommands {
         let mut frame = Vec::new();
         wire::encode(command, &mut frame).map_err(Error::TooLong)?;
         let life = self.life.load(Ordering::Acquire);
-        self.sender.send((life, frame)).await.map_err(|_| Error::Gone)
+        let frame = OutgoingFrame { life, bytes: frame, descriptors: Vec::new() };
+        self.sender.send(frame).await.map_err(|_| Error::Gone)
+    }
+
+    /// For clients of the containers. They do not keep the shim from ending.
+    pub fn sessions(&self) -> Sessions {
+        Sessions { sender: self.sender.downgrade(), life: self.life.clone() }
     }
 }
 
@@ -198,6 +217,7 @@ impl Shim {
             job_log: config.job_log.clone(),
             pids_limit: config.pids_limit,
             hidden: config.hidden.clone(),
+            attachable: config.attachable,
         };
         let mut args = vec![OsString::from(crate::shim::COMMAND)];
         args.extend(arguments.to_args());
@@ -229,7 +249,7 @@ impl Shim {
 
 struct ShimSupervisor {
     config: Config,
-    commands: mpsc::Receiver<(u64, Vec<u8>)>,
+    commands: mpsc::Receiver<OutgoingFrame>,
     reports: mpsc::Sender<(u64, Report)>,
     /// The number of the current shim.
     life: u64,
@@ -291,10 +311,10 @@ impl ShimSupervisor {
                 () = self.reports.closed() => break End::Wanted,
                 command = self.commands.recv() => match command {
                     // Decided before the first report of this shim was read.
-                    Some((for_life, _)) if for_life != life => {}
-                    Some((_, frame)) => {
+                    Some(frame) if frame.life != life => {}
+                    Some(frame) => {
                         let written = tokio::select! {
-                            written = writer.write_all(&frame) => written,
+                            written = write(&mut writer, frame) => written,
                             _ = &mut hearing => return End::Died,
                             () = self.reports.closed() => break End::Wanted,
                         };
@@ -313,6 +333,19 @@ impl ShimSupervisor {
         let _ = hearing.await;
         end
     }
+}
+
+/// Writes a frame. Its descriptors go with its first bytes.
+async fn write(writer: &mut OwnedWriteHalf, frame: OutgoingFrame) -> io::Result<()> {
+    let mut sent = 0;
+    if !frame.descriptors.is_empty() {
+        let descriptors: Vec<_> = frame.descriptors.iter().map(AsFd::as_fd).collect();
+        let socket = writer.as_ref();
+        sent = socket
+            .async_io(Interest::WRITABLE, || descriptors::send(socket.as_fd(), &frame.bytes, &descriptors))
+            .await?;
+    }
+    writer.write_all(&frame.bytes[sent..]).await
 }
 
 async fn hear(

@@ -15,6 +15,7 @@ mod env;
 mod fuzz_corpus;
 mod http;
 mod objects;
+mod sessions;
 
 pub use audit::policy::{AuditPolicy, AuditPolicyError};
 pub use audit::{AuditError, AuditLog, AuditOptions, AuditReport};
@@ -30,3 +31,6 @@ pub use http::idle::Requests;
 pub use http::listen::{Deadlines, MOST_CONNECTIONS, Server, ServerOptions};
 pub use http::local::{BackupFiles, LocalServer};
 pub use objects::logs::{Log, LogEnded, LogError, LogRequest, Logs};
+pub use sessions::{
+    BoxFuture, PodSession, PodSessionControl, PodSessionError, PodSessionKind, PodSessionRequest, PodSessions,
+};

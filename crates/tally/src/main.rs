@@ -12,6 +12,7 @@ mod local_api;
 mod look;
 mod metrics;
 mod node;
+mod node_sessions;
 mod place;
 mod pod_log;
 mod run;

@@ -24,6 +24,7 @@ use tally_node::notes::Notes;
 use tally_node::options::NodeOptions;
 use tally_node::output::{FollowOptions, OutputQueue, ResultsOptions};
 use tally_node::port::Attempt;
+use tally_node::sessions::Sessions;
 use tally_node::shim::{PidsLimit, abilities};
 use tally_node::shim_client::{Config, ShimClient};
 use tally_node::{log_limit, logs};
@@ -34,6 +35,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::isolation::PodIsolation;
+use crate::node_sessions::NodeSessions;
 use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
@@ -75,6 +77,8 @@ pub struct NodeSettings {
     pub measure_storage_every: Option<Span>,
     /// The records of attempts stay when the process has ended.
     pub keeps: bool,
+    /// Clients can connect to the input of containers, and containers can have terminals.
+    pub attachable: bool,
     pub gates: FeatureGates,
 }
 
@@ -87,6 +91,8 @@ pub struct ThisNode {
     keeper: JoinHandle<()>,
     notes: Arc<Notes>,
     outputs: Arc<OutputQueue>,
+    name: String,
+    sessions: Sessions,
 }
 
 impl ThisNode {
@@ -98,10 +104,12 @@ impl ThisNode {
         driven: driver::DriverOptions,
         tasks: Option<TaskOptions>,
     ) -> Result<Self> {
-        let NodeSettings { root, stdin, isolation, pids_limit, measure_storage_every, keeps, gates } = settings;
+        let NodeSettings { root, stdin, isolation, pids_limit, measure_storage_every, keeps, attachable, gates } =
+            settings;
         let program = std::env::current_exe().context("cannot find the path of this executable")?;
         let mut config = Config { stdin: stdin.map(Arc::new), ..Config::new(program, root.clone()) };
         config.pids_limit = pids_limit;
+        config.attachable = attachable;
         let isolates = isolation.is_on();
         if let PodIsolation::On { hidden } = isolation {
             config.hidden = Some(hidden);
@@ -117,6 +125,7 @@ impl ThisNode {
         config.results = tasks.results.as_ref().map(|results| results.directory.clone());
         let runtime = ShimClient::start(config).await?;
         let (commands, reports, keeper) = runtime.split();
+        let sessions = commands.sessions();
         let mailbox = Mailbox::new();
         let carrier = tokio::spawn({
             let mailbox = mailbox.clone();
@@ -130,9 +139,10 @@ impl ThisNode {
         options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();
         options.results = tasks.results;
+        let name = options.name.to_string();
         let node = NodeAgent::new(options, mailbox.clone());
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
-        Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs })
+        Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs, name, sessions })
     }
 
     /// Notices about the node for the user.
@@ -142,6 +152,11 @@ impl ThisNode {
 
     pub fn logs(&self) -> NodeLogs {
         NodeLogs { root: self.root.clone() }
+    }
+
+    /// Sessions of clients with the Pods.
+    pub fn sessions(&self) -> NodeSessions {
+        NodeSessions { node: self.name.clone(), root: self.root.clone(), sessions: self.sessions.clone() }
     }
 
     /// What is said about the output of containers, and where the reader says how far it has read.

@@ -91,9 +91,9 @@ fn admin() -> Vec<PolicyRule> {
 
 fn edit() -> Vec<PolicyRule> {
     vec![
-        rule("", &["secrets"], READ),
+        rule("", &["pods/attach", "pods/exec", "pods/portforward", "secrets"], READ),
         rule("", &["serviceaccounts"], &["impersonate"]),
-        rule("", &["pods"], WRITE),
+        rule("", &["pods", "pods/attach", "pods/exec", "pods/portforward"], WRITE),
         rule("", &["pods/eviction", "serviceaccounts/token"], &["create"]),
         rule(
             "",

@@ -411,6 +411,7 @@ fn priority_comes_from_the_class_and_the_service_account_exists() {
         ),
     ] {
         let mut pod = received(&written(spec.clone()));
+        pod["metadata"]["namespace"] = "default".into();
         let found = PodRules.admit_create(&mut pod, &OneOfEach);
         match answer {
             Err(told) => assert_eq!(found, Err(AdmissionError(told.to_owned()))),

@@ -82,7 +82,8 @@ fn every_field_has_a_number_and_no_number_is_used_twice() {
 fn every_served_kind_can_be_written() {
     for resource in catalog::resources() {
         assert!(protobuf::structure(&resource.api_version(), resource.kind).is_some(), "{}", resource.kind);
-        for subresource in resource.subresources {
+        // The options of streams are in the query, never in a body.
+        for subresource in resource.subresources.iter().filter(|found| !found.kind.ends_with("Options")) {
             let (group, version) = subresource.group_version.unwrap_or((resource.group, resource.version));
             assert!(protobuf::structure(&format!("{group}/{version}"), subresource.kind).is_some());
         }
@@ -339,7 +340,7 @@ fn value(ty: &Type, numbers: &mut impl Iterator<Item = u32>, depth: usize) -> Va
         Shape::Int32 => [0, 1, -1, i32::MAX, i32::MIN][number as usize % 5].into(),
         Shape::Int64 => [0, 1, -1, i64::MAX, i64::MIN][number as usize % 5].into(),
         Shape::Float => (f64::from(number) / 8.0).into(),
-        Shape::Bool => (number % 2 == 0).into(),
+        Shape::Bool => number.is_multiple_of(2).into(),
         Shape::Quantity => ["0", "1", "500m", "1Gi", "-3", "1e3"][number as usize % 6].into(),
         Shape::IntOrString => [json!(0), json!(-7), json!(""), json!("50%")][number as usize % 4].clone(),
         Shape::Time => {

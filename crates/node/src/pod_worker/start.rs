@@ -198,6 +198,8 @@ impl PodWorker {
             },
             env: env.into_variables(),
             stdin: spec.stdin,
+            stdin_once: spec.stdin_once,
+            tty: spec.tty,
             inherits_env: node.shares_env
                 && !node.security.isolates
                 && self.pod.metadata.annotations.get(ENVIRONMENT_ANNOTATION).is_some_and(|value| value == "shell"),

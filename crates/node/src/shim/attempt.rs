@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -28,12 +29,14 @@ use super::mounts::{Bind, View};
 use super::output::Output;
 use super::reaper::{Ended, Status};
 use super::recorder::{AttemptEnd, command_line};
-use super::spawn::{self, Pipes};
+use super::spawn::{self, Pipes, ProcessGroup};
+use super::viewers::Viewers;
 use super::wire::Frame;
 use super::{Shim, now, processes, termination, volumes};
 use crate::attempts::ResourceUsage;
+use crate::descriptors::{self, DescriptorReader};
 use crate::output::OutputEvent;
-use crate::port::{self, Confinement, Exit, OperationError, Report, Start};
+use crate::port::{self, Confinement, Exit, OperationError, Report, Start, TerminalSize};
 
 /// How long to wait until killed processes are gone. Only a process that is stuck in the kernel takes longer.
 pub const KILL_FOR: Duration = Duration::from_secs(5);
@@ -56,6 +59,13 @@ pub struct RunningAttempt {
     /// The first process of an isolated attempt, once the command runs.
     pub init: RefCell<Option<InitProcess>>,
     pub cgroups: Option<AttemptGroups>,
+    /// The command has been executed.
+    pub is_up: Cell<bool>,
+    /// Where clients write the container's input: a pipe or its terminal. None: it has none, or no more.
+    pub input: RefCell<Option<OwnedFd>>,
+    pub has_terminal: Cell<bool>,
+    pub stdin_once: bool,
+    pub viewers: Rc<Viewers>,
     /// The main process has been reaped: no probe or hook may start any more.
     pub over: Cell<bool>,
     /// Probes and hooks that run for the attempt.
@@ -81,7 +91,15 @@ impl InitProcess {
 pub type Launcher = (UnixStream, Vec<u8>);
 
 /// What the launcher still says after the command runs.
-pub type LaunchReports = Lines<BufReader<OwnedReadHalf>>;
+pub type LaunchReports = Lines<BufReader<DescriptorReader>>;
+
+/// A command that was launched.
+pub struct Launched {
+    /// Some: it is isolated, and this is the first process of its namespace.
+    pub isolated: Option<(InitProcess, LaunchReports)>,
+    /// The other end of its terminal.
+    pub terminal: Option<OwnedFd>,
+}
 
 struct Started {
     running: Rc<RunningAttempt>,
@@ -118,6 +136,22 @@ impl Started {
         }
     }
 
+    /// The output comes from the terminal, and clients write to it.
+    fn add_terminal(&mut self, shim: &Shim, terminal: OwnedFd) {
+        let added = rustix::io::ioctl_fionbio(&terminal, true).map_err(io::Error::from).and_then(|()| {
+            let input = terminal.try_clone()?;
+            self.output.add_terminal(terminal)?;
+            Ok(input)
+        });
+        match added {
+            Ok(input) => {
+                self.running.has_terminal.set(true);
+                self.running.input.replace(Some(input));
+            }
+            Err(error) => shim.note(format!("the output of a terminal cannot be read: {error}")),
+        }
+    }
+
     fn record_lost(&self, shim: &Shim, attempt: &port::Attempt, at: tally_core::time::Timestamp, why: &str) {
         self.record(shim, attempt, &AttemptEnd::Lost { started_at: self.started_at, at, why });
     }
@@ -129,6 +163,7 @@ pub fn start(shim: &Rc<Shim>, start: Start) {
     match begin(shim, start) {
         Ok(started) => {
             if started.launcher.is_none() {
+                started.running.is_up.set(true);
                 shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at });
             }
             shim.attempts.borrow_mut().insert(attempt.clone(), started.running.clone());
@@ -157,7 +192,8 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     // The common case needs no launcher and is started directly.
     let confined = start.confinement != Confinement::default();
     let grouped = shim.pids_limit.is_some() || start.limits.any() && !shim.cgroups.limits().are_impossible();
-    let launched = apart || confined || grouped;
+    let terminal = (start.tty && shim.attachable).then(TerminalSize::default);
+    let launched = apart || confined || grouped || terminal.is_some();
     if start.limits.any()
         && let Some(message) = shim.cgroups.limits().unenforced(&start.limits)
     {
@@ -193,14 +229,16 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let results = results
         .map_err(|error| create_failure("its results cannot be written", &error))
         .inspect_err(|_| never_ran())?;
-    let spawned = spawn(shim, &start, &slot, &env, program, apart, grouped);
-    let Spawned { pid, pipes, launcher, cgroups, since } = spawned.inspect_err(|_| never_ran())?;
+    let how = HowToSpawn { program, apart, grouped, terminal };
+    let spawned = spawn(shim, &start, &slot, &env, how);
+    let Spawned { pid, pipes, launcher, cgroups, since, input } = spawned.inspect_err(|_| never_ran())?;
     let ended = shim.reaper.expect(pid);
     // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
     let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until };
     let _ = shim.journal.borrow_mut().running(&start.attempt, running);
-    let output = Output::new(shim, &start, slot.clone(), pipes, results);
+    let viewers = Rc::new(Viewers::default());
+    let output = Output::new(shim, &start, slot.clone(), pipes, results, viewers.clone());
     let running = Rc::new(RunningAttempt {
         pid,
         ticks: since,
@@ -212,6 +250,11 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         apart,
         init: RefCell::default(),
         cgroups,
+        is_up: Cell::new(false),
+        input: RefCell::new(input),
+        has_terminal: Cell::new(false),
+        stdin_once: start.stdin_once,
+        viewers,
         over: Cell::new(false),
         helpers: RefCell::default(),
     });
@@ -227,6 +270,25 @@ struct Spawned {
     cgroups: Option<AttemptGroups>,
     /// A moment before the process started, in clock ticks.
     since: u64,
+    /// The other end of its standard input, if clients can write to it.
+    input: Option<OwnedFd>,
+}
+
+struct HowToSpawn {
+    /// Some: no launcher is needed.
+    program: Option<PathBuf>,
+    apart: bool,
+    grouped: bool,
+    terminal: Option<TerminalSize>,
+}
+
+/// The standard input of a container: its own end, and the one for clients.
+fn make_input(shim: &Shim, start: &Start, how: &HowToSpawn) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
+    if !(start.stdin && shim.attachable) || how.terminal.is_some() {
+        return Ok(None);
+    }
+    let (reader, writer) = io::pipe()?;
+    Ok(Some((reader.into(), writer.into())))
 }
 
 fn spawn(
@@ -234,24 +296,29 @@ fn spawn(
     start: &Start,
     slot: &AttemptDir,
     env: &command::Variables,
-    program: Option<PathBuf>,
-    apart: bool,
-    grouped: bool,
+    how: HowToSpawn,
 ) -> Result<Spawned, OperationError> {
     let since = processes::ticks();
-    if let Some(program) = program {
-        let (pid, pipes) = spawn_directly(shim, start, env, &program)?;
-        return Ok(Spawned { pid, pipes, launcher: None, cgroups: None, since });
+    let input = make_input(shim, start, &how).map_err(|error| create_failure("its standard input", &error))?;
+    let (stdin, input) = input.unzip();
+    if let Some(program) = how.program {
+        let (pid, pipes) = spawn_directly(shim, start, env, &program, stdin)?;
+        return Ok(Spawned { pid, pipes, launcher: None, cgroups: None, since, input });
     }
-    let cgroups = make_cgroups(shim, start, grouped)?;
-    let launched = launch_of(shim, start, slot, env.to_vec(), apart, cgroups.as_ref()).and_then(|launch| {
-        spawn_launcher(shim, &launch).map_err(|error| create_failure("the launcher cannot be started", &error))
+    let cgroups = make_cgroups(shim, start, how.grouped)?;
+    let launched = launch_of(shim, start, slot, env.to_vec(), how.apart, cgroups.as_ref()).and_then(|mut launch| {
+        launch.stdin = stdin.is_some();
+        launch.terminal = how.terminal;
+        if launch.terminal.is_some() && launch.env.iter().all(|(name, _)| name != "TERM") {
+            launch.env.push(("TERM".into(), "xterm".into()));
+        }
+        spawn_launcher(shim, &launch, stdin).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
     if let (Err(_), Some(cgroups)) = (&launched, &cgroups) {
         cgroups.remove();
     }
     let (pid, pipes, launcher) = launched?;
-    Ok(Spawned { pid, pipes, launcher: Some(launcher), cgroups, since })
+    Ok(Spawned { pid, pipes, launcher: Some(launcher), cgroups, since, input })
 }
 
 /// The path is bind-mounted if it is not the default, and if the command names it: a plain process that wrote there
@@ -268,6 +335,7 @@ fn spawn_directly(
     start: &Start,
     env: &command::Variables,
     program: &Path,
+    stdin: Option<OwnedFd>,
 ) -> Result<(Pid, Pipes), OperationError> {
     let mut command = Command::new(program);
     command.arg0(&start.argv[0]).args(&start.argv[1..]).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
@@ -275,9 +343,9 @@ fn spawn_directly(
         command.current_dir(dir);
     }
     // Only what posix_spawn can do is used here: the shim is not forked.
-    let given = if start.stdin { shim.stdin.take() } else { None };
+    let given = stdin.or_else(|| if start.stdin { shim.stdin.take() } else { None });
     let stdin = given.map_or_else(spawn::nothing, Ok);
-    let spawned = stdin.and_then(|stdin| shim.spawner.spawn(command, stdin));
+    let spawned = stdin.and_then(|stdin| shim.spawner.spawn(command, stdin, ProcessGroup::Own));
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
@@ -352,6 +420,9 @@ fn launch_of(
         user: start.user,
         group: start.group,
         confinement: start.confinement.clone(),
+        stdin: false,
+        terminal: None,
+        apart: false,
     })
 }
 
@@ -366,10 +437,34 @@ fn own_tmp(slot: &AttemptDir, read_only: bool) -> io::Result<Bind> {
 }
 
 /// Starts this executable in place of the command. Its instructions are sent over the socket.
-pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, Launcher)> {
+pub fn spawn_launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Pid, Pipes, Launcher)> {
+    let (command, theirs, launcher) = launcher(shim, launch, stdin)?;
+    let (pid, pipes) = shim.spawner.spawn(command, theirs, group_of(launch))?;
+    Ok((pid, pipes, launcher))
+}
+
+/// The same for the command of a client, which has streams of its own.
+pub fn spawn_session(
+    shim: &Shim,
+    launch: &Launch,
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+) -> io::Result<(Pid, Launcher)> {
+    let (command, theirs, launcher) = launcher(shim, launch, stdin)?;
+    let pid = shim.spawner.spawn_with(command, [theirs, stdout, stderr], group_of(launch))?;
+    Ok((pid, launcher))
+}
+
+/// A launcher that becomes the command itself, with a terminal, begins a session.
+fn group_of(launch: &Launch) -> ProcessGroup {
+    if launch.terminal.is_some() && !launch.is_isolated() { ProcessGroup::LeftToIt } else { ProcessGroup::Own }
+}
+
+/// The command line of the launcher, its end of the socket, and what is sent to it.
+fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Command, OwnedFd, Launcher)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let ours = UnixStream::from_std(ours)?;
     let mut command = Command::new(shim.program.path());
     command
         .args([super::COMMAND, "--launch"])
@@ -379,16 +474,19 @@ pub fn spawn_launcher(shim: &Shim, launch: &Launch) -> io::Result<(Pid, Pipes, L
         .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned());
     let mut text = serde_json::to_vec(launch)?;
     text.push(b'\n');
-    let (pid, pipes) = shim.spawner.spawn(command, theirs.into())?;
-    Ok((pid, pipes, (ours, text)))
+    if let Some(stdin) = stdin {
+        // With the first byte. There is room for it: the socket is new.
+        descriptors::send(ours.as_fd(), &text[..1], &[stdin.as_fd()])?;
+        text.remove(0);
+    }
+    Ok((command, theirs.into(), (UnixStream::from_std(ours)?, text)))
 }
 
-/// Waits until the command is executed, or the launcher says why not. None: the launcher ended without an answer. Some
-/// process: the command is isolated, and that is the first process of its namespace.
-pub async fn launched(
-    (socket, text): Launcher,
-) -> Option<Result<Option<(InitProcess, LaunchReports)>, OperationError>> {
+/// Waits until the command is executed, or the launcher says why not. None: the launcher ended without an answer.
+pub async fn launched((socket, text): Launcher) -> Option<Result<Launched, OperationError>> {
     let (reader, mut writer) = socket.into_split();
+    let (reader, groups) = DescriptorReader::new(reader);
+    let mut terminal = None;
     // A failed write shows in the answer.
     let _ = writer.write_all(&text).await;
     let mut lines = BufReader::new(reader).lines();
@@ -396,6 +494,7 @@ pub async fn launched(
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
             Ok(LaunchReport::Executing) => ready = true,
+            Ok(LaunchReport::Terminal) => terminal = groups.take(1).and_then(|mut group| group.pop()),
             Ok(LaunchReport::Failed(failure)) => return Some(Err(failure)),
             // The launcher tells this before its first process tells anything else than a failure.
             Ok(LaunchReport::Init { pid: first }) => pid = Some(first),
@@ -404,10 +503,11 @@ pub async fn launched(
         }
         if let (Some(pid), Some(pid_namespace)) = (pid, &namespace) {
             let pid_namespace = pid_namespace.clone();
-            return Some(Ok(Some((InitProcess { pid, pid_namespace, writer }, lines))));
+            let isolated = Some((InitProcess { pid, pid_namespace, writer }, lines));
+            return Some(Ok(Launched { isolated, terminal }));
         }
     }
-    ready.then_some(Ok(None))
+    ready.then_some(Ok(Launched { isolated: None, terminal }))
 }
 
 /// How an isolated command ended. None: the first process of its namespace was killed.
@@ -425,10 +525,14 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
     let mut reports = None;
     if let Some(launcher) = started.launcher.take() {
         match launched(launcher).await {
-            Some(Ok(isolated)) => {
+            Some(Ok(Launched { isolated, terminal })) => {
                 let (init, lines) = isolated.unzip();
                 *started.running.init.borrow_mut() = init;
                 reports = lines;
+                if let Some(terminal) = terminal {
+                    started.add_terminal(&shim, terminal);
+                }
+                started.running.is_up.set(true);
                 shim.report(Report::Started { attempt: attempt.clone(), at: started.started_at });
             }
             outcome => {

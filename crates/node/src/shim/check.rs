@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use super::attempt::{KILL_FOR, Launcher, RunningAttempt, launched, spawn_launcher};
 use super::cgroup::AttemptGroups;
-use super::launch::{Launch, MountNamespace};
+use super::launch::Launch;
 use super::reaper::Status;
-use super::spawn::{self, Pipes};
+use super::spawn::{self, Pipes, ProcessGroup};
 use super::{Shim, command};
 use crate::port::{Attempt, Check, Confinement, Report};
 
@@ -153,24 +153,20 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
     let name = argv.first().ok_or("there is no command")?.clone();
     let dir = running.working_dir.as_deref();
     if running.apart || running.cgroups.is_some() || running.confinement != Confinement::default() {
-        let mounts = match &*running.init.borrow() {
-            Some(init) => MountNamespace::With { pid: init.pid, pid_namespace: Some(init.pid_namespace.clone()) },
-            None if running.apart => {
-                MountNamespace::With { pid: running.pid.as_raw_nonzero().get(), pid_namespace: None }
-            }
-            None => MountNamespace::Machine,
-        };
         let launch = Launch {
             argv,
             env: running.env.clone(),
             working_dir: running.working_dir.clone(),
-            mounts,
+            mounts: running.namespaces(),
             cgroups: running.cgroups.iter().flat_map(AttemptGroups::dirs).cloned().collect(),
             user: running.user,
             group: running.group,
             confinement: running.confinement.clone(),
+            stdin: false,
+            terminal: None,
+            apart: false,
         };
-        let (pid, pipes, launcher) = spawn_launcher(shim, &launch).map_err(|error| error.to_string())?;
+        let (pid, pipes, launcher) = spawn_launcher(shim, &launch, None).map_err(|error| error.to_string())?;
         return Ok((pid, pipes, Some(launcher)));
     }
     let program = command::resolve(&name, &running.env, dir).map_err(|failure| failure.message)?;
@@ -179,7 +175,7 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
     if let Some(dir) = dir {
         command.current_dir(dir);
     }
-    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin));
+    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin, ProcessGroup::Own));
     let (pid, pipes) = spawned.map_err(|error| command::not_executed(&name, &program, &error).message)?;
     Ok((pid, pipes, None))
 }

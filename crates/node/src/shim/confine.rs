@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 
+use rustix::fs::FileType;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{self, CapabilitySet as KernelSet, CapabilitySets};
 
@@ -129,14 +131,29 @@ pub fn home_of(user: u32, passwd: &str) -> Option<&str> {
     entry_of(user, passwd).and_then(|fields| fields.get(5).copied()).filter(|home| !home.is_empty())
 }
 
+/// A pipe, or a terminal. Others, such as /dev/null, are the machine's.
+fn is_of_container(stream: BorrowedFd<'_>) -> bool {
+    /// The kernel's numbers for terminals of /dev/pts.
+    const TERMINALS: std::ops::Range<u32> = 136..144;
+    let Ok(about) = rustix::fs::fstat(stream) else { return false };
+    match FileType::from_raw_mode(about.st_mode) {
+        FileType::Fifo => true,
+        FileType::CharacterDevice => TERMINALS.contains(&rustix::fs::major(about.st_rdev)),
+        _ => false,
+    }
+}
+
 fn become_user(identity: &Identity) -> io::Result<()> {
     let Identity { user, group, groups } = identity;
     if user.is_some() || group.is_some() {
-        // So that the new user can open /dev/stdout. If the owner cannot be changed, the process can still write to its
-        // output.
+        // So that the new user can open /dev/stdin and /dev/stdout. If the owner cannot be changed, the process can still
+        // write to its output.
         let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
-        let _ = rustix::fs::fchown(rustix::stdio::stdout(), user, group);
-        let _ = rustix::fs::fchown(rustix::stdio::stderr(), user, group);
+        for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+            if is_of_container(stream) {
+                let _ = rustix::fs::fchown(stream, user, group);
+            }
+        }
     }
     // The launcher has one thread, so that of a thread is that of the process.
     if let Some(groups) = groups {
@@ -160,6 +177,18 @@ pub fn own_capabilities() -> capabilities::CapabilitySet {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_devices_of_the_machine_keep_their_owner() {
+        use std::os::fd::AsFd;
+        let (_reader, writer) = io::pipe().unwrap();
+        assert!(is_of_container(writer.as_fd()));
+        for path in ["/dev/null", "/dev/zero", "/"] {
+            assert!(!is_of_container(fs::File::open(path).unwrap().as_fd()), "{path}");
+        }
+        let terminal = crate::shim::terminal::open(false, Default::default()).unwrap();
+        assert!(is_of_container(terminal.inner.as_fd()));
+    }
 
     #[test]
     fn groups_and_homes_are_found_by_the_number_of_a_user() {

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{ExitCode, exit};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +48,7 @@ pub fn main(
     match sys::fork(alone) {
         Ok(None) => {
             drop(introduction);
-            let failure = match prepare(launch, identity, left, alone, &nothing) {
+            let failure = match prepare(launch, identity, left, &socket, alone, &nothing) {
                 Ok(started) => serve(started, &mut socket, introduced, *left == LeftNamespaces::Mounts),
                 Err(failure) => failure,
             };
@@ -58,7 +59,7 @@ pub fn main(
             tell(&mut socket, &LaunchReport::Init { pid: first.as_raw_nonzero().get() });
             drop((introduced, introduction));
             drop(socket);
-            close_output(&nothing);
+            close_streams(&nothing);
             let _ = wait_for(first);
             ExitCode::SUCCESS
         }
@@ -73,16 +74,26 @@ pub fn main(
 /// processes.
 pub fn beside(launch: &Launch, identity: &Identity, mut socket: UnixStream, alone: &OnlyThread) -> ExitCode {
     let nothing = no_output();
+    let terminal = match launch::make_terminal(launch, &socket) {
+        Ok(terminal) => terminal,
+        Err(failure) => {
+            tell(&mut socket, &LaunchReport::Failed(failure));
+            return ExitCode::from(127);
+        }
+    };
     match sys::fork(alone) {
         Ok(None) => {
             sys::leave_session_keyring();
-            let failure = launch::execute(launch, identity, || tell(&mut socket, &LaunchReport::Executing));
+            let failure = match join_group(launch, terminal) {
+                Ok(()) => launch::execute(launch, identity, || tell(&mut socket, &LaunchReport::Executing)),
+                Err(failure) => failure,
+            };
             tell(&mut socket, &LaunchReport::Failed(failure));
             ExitCode::from(127)
         }
         Ok(Some(command)) => {
-            drop(socket);
-            close_output(&nothing);
+            drop((socket, terminal));
+            close_streams(&nothing);
             match wait_for(command) {
                 Some(Status::Exited(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
                 Some(Status::Signalled(number)) => {
@@ -102,11 +113,24 @@ pub fn beside(launch: &Launch, identity: &Identity, mut socket: UnixStream, alon
     }
 }
 
+/// In the process that becomes the command.
+fn join_group(launch: &Launch, terminal: Option<OwnedFd>) -> Result<(), OperationError> {
+    match terminal {
+        Some(terminal) => launch::enter_terminal(&terminal),
+        None if launch.apart => {
+            let _ = rustix::process::setpgid(None, None);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
 /// In the first process: everything up to the execution of the command.
 fn prepare(
     launch: &Launch,
     identity: &Identity,
     left: &LeftNamespaces,
+    socket: &UnixStream,
     alone: &OnlyThread,
     nothing: &io::Result<File>,
 ) -> Result<StartedCommand, OperationError> {
@@ -117,17 +141,27 @@ fn prepare(
     // A volume may be mounted over /proc.
     let pid_namespace = std::fs::read_link("/proc/self/ns/pid").map_err(unstarted)?.display().to_string();
     launch::arrange(launch, left)?;
+    let terminal = launch::make_terminal(launch, socket)?;
     let (mut answer, mut question) = io::pipe().map_err(unstarted)?;
     let Some(command) = sys::fork(alone).map_err(unstarted)? else {
         drop(answer);
         // Signals go to the command and to its own processes, not to the first process.
-        let _ = rustix::process::setpgid(None, None);
-        let failure = launch::execute(launch, identity, || {});
+        let entered = match terminal {
+            Some(terminal) => launch::enter_terminal(&terminal),
+            None => {
+                let _ = rustix::process::setpgid(None, None);
+                Ok(())
+            }
+        };
+        let failure = match entered {
+            Ok(()) => launch::execute(launch, identity, || {}),
+            Err(failure) => failure,
+        };
         let _ = question.write_all(&serde_json::to_vec(&failure).unwrap_or_default());
         exit(127)
     };
-    drop(question);
-    close_output(nothing);
+    drop((question, terminal));
+    close_streams(nothing);
     // The end of the pipe: the command is executed, or its process has ended.
     let mut told = Vec::new();
     answer.read_to_end(&mut told).map_err(unstarted)?;
@@ -203,12 +237,13 @@ fn forward(orders: UnixStream, command: Pid, ended: &Mutex<bool>) {
 
 /// Opened first: the container gets another /dev.
 fn no_output() -> io::Result<File> {
-    File::options().write(true).open("/dev/null")
+    File::options().read(true).write(true).open("/dev/null")
 }
 
-/// The end of the output is that of the command's own processes.
-fn close_output(nothing: &io::Result<File>) {
+/// The end of the output is that of the command's own processes, and so is that of the interest in the input.
+fn close_streams(nothing: &io::Result<File>) {
     if let Ok(nothing) = nothing {
+        let _ = rustix::stdio::dup2_stdin(nothing);
         let _ = rustix::stdio::dup2_stdout(nothing);
         let _ = rustix::stdio::dup2_stderr(nothing);
     }

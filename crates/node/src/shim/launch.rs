@@ -7,7 +7,7 @@
 //! PID namespace (`init.rs`), which keeps the socket.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -22,9 +22,10 @@ use super::confine::{self, Identity, identity};
 use super::mounts::LeftNamespaces;
 use super::reaper::Status;
 use super::sys::{self, OnlyThread};
-use super::{cgroup, init, mounts};
+use super::{cgroup, init, mounts, terminal};
 use crate::attempts::ResourceUsage;
-use crate::port::{Confinement, OperationError};
+use crate::descriptors;
+use crate::port::{Confinement, OperationError, TerminalSize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
@@ -37,6 +38,15 @@ pub struct Launch {
     pub user: Option<u32>,
     pub group: Option<u32>,
     pub confinement: Confinement,
+    /// Its standard input comes with these instructions.
+    #[serde(default)]
+    pub stdin: bool,
+    /// It has a terminal.
+    #[serde(default)]
+    pub terminal: Option<TerminalSize>,
+    /// What it starts may go on after it, so it is in a process group without the launcher.
+    #[serde(default)]
+    pub apart: bool,
 }
 
 impl Launch {
@@ -67,6 +77,8 @@ pub enum LaunchReport {
     /// The command is about to be executed. If the socket closes next, it was.
     Executing,
     Failed(OperationError),
+    /// Comes with the other end of the command's terminal.
+    Terminal,
     /// The first process of the command's PID namespace, as this namespace numbers it.
     Init {
         pid: i32,
@@ -80,6 +92,23 @@ pub enum LaunchReport {
         status: Status,
         usage: ResourceUsage,
     },
+}
+
+/// Makes the terminal, and sends its other end to the shim. Returns the command's own end.
+pub fn make_terminal(launch: &Launch, socket: &UnixStream) -> Result<Option<OwnedFd>, OperationError> {
+    let Some(size) = launch.terminal else { return Ok(None) };
+    let made = terminal::open(launch.is_isolated(), size).and_then(|terminal| {
+        let mut line = serde_json::to_vec(&LaunchReport::Terminal)?;
+        line.push(b'\n');
+        descriptors::send(socket.as_fd(), &line, &[terminal.outer.as_fd()])?;
+        Ok(terminal.inner)
+    });
+    made.map(Some).map_err(|error| command::create_failure("no terminal can be made", &error))
+}
+
+/// To be called in the process that becomes the command. It must not lead a process group.
+pub fn enter_terminal(inner: &OwnedFd) -> Result<(), OperationError> {
+    terminal::enter(inner).map_err(|error| command::create_failure("its terminal cannot be used", &error))
 }
 
 pub fn tell(socket: &mut UnixStream, report: &LaunchReport) {
@@ -101,7 +130,10 @@ pub fn main() -> ExitCode {
                     _ => init::main(&launch, &identity, &left, socket, &alone),
                 };
             }
-            Ok((identity, left)) => match arrange(&launch, &left) {
+            Ok((identity, left)) => match arrange(&launch, &left).and_then(|()| {
+                let inner = make_terminal(&launch, &socket)?;
+                inner.as_ref().map_or(Ok(()), enter_terminal)
+            }) {
                 Ok(()) => execute(&launch, &identity, || tell(&mut socket, &LaunchReport::Executing)),
                 Err(failure) => failure,
             },
@@ -114,12 +146,20 @@ pub fn main() -> ExitCode {
 
 /// The shim sends nothing else before it has heard that the command runs.
 fn listen(socket: &UnixStream) -> io::Result<Launch> {
-    let mut line = Vec::new();
+    let mut line = vec![0];
+    // The first byte alone: descriptors come with it.
+    let (_, group) = descriptors::receive(socket.as_fd(), &mut line)?;
     BufReader::with_capacity(64 * 1024, socket).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(serde_json::from_slice(&line)?)
+    let launch: Launch = serde_json::from_slice(&line)?;
+    match (launch.stdin, group.as_deref()) {
+        (false, _) => {}
+        (true, Some([stdin])) => rustix::stdio::dup2_stdin(stdin)?,
+        (true, _) => return Err(io::Error::other("its standard input did not arrive")),
+    }
+    Ok(launch)
 }
 
 /// Standard input becomes what a command expects: /dev/null.

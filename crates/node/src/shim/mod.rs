@@ -55,17 +55,20 @@ pub mod layout;
 pub mod log;
 mod mounts;
 mod output;
-mod processes;
+pub(crate) mod processes;
 mod program;
 mod reaper;
 mod recorder;
 mod recover;
 mod results;
 mod seccomp;
+mod session;
 mod spawn;
 mod sys;
+mod terminal;
 mod termination;
 mod usage;
+mod viewers;
 mod volumes;
 pub mod wire;
 
@@ -94,12 +97,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::descriptors::DescriptorReader;
 use crate::output::FollowOptions;
 use crate::port::{Attempt, Report, ShimCommand, Signal};
 use isolate::{HiddenPath, KnownDirectory};
 use journal::Journal;
 use layout::Layout;
 use recorder::{AttemptRecorder, JobLog, RecordLimits};
+pub use terminal::resize;
 use wire::Frame;
 
 /// How long a new shim waits for the directory: an old one may still be killing what it had started.
@@ -128,6 +133,8 @@ pub struct Arguments {
     pub pids_limit: Option<PidsLimit>,
     /// What containers must not see. None: they are not isolated.
     pub hidden: Option<Vec<PathBuf>>,
+    /// Clients can connect to the input of containers, and containers can have terminals.
+    pub attachable: bool,
 }
 
 /// How many processes and threads a Pod may have.
@@ -154,7 +161,7 @@ pub struct OutputSettings {
 
 impl Arguments {
     pub fn to_args(&self) -> Vec<OsString> {
-        let settings = serde_json::to_string(&(self.output, self.pids_limit)).unwrap_or_default();
+        let settings = serde_json::to_string(&(self.output, self.pids_limit, self.attachable)).unwrap_or_default();
         let path = |path: &Option<PathBuf>| path.as_ref().map(OsString::from).unwrap_or_default();
         let mut args = vec![self.root.clone().into(), settings.into(), path(&self.results), path(&self.job_log)];
         if let Some(hidden) = &self.hidden {
@@ -171,9 +178,10 @@ impl Arguments {
             [first, hidden @ ..] if first == ISOLATE => Some(hidden.iter().map(PathBuf::from).collect()),
             _ => return None,
         };
-        let (output, pids_limit) = serde_json::from_str(settings.to_str()?).ok()?;
+        let (output, pids_limit, attachable) = serde_json::from_str(settings.to_str()?).ok()?;
         let path = |path: &OsString| Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
-        Some(Self { root: root.into(), output, results: path(results), job_log: path(job_log), pids_limit, hidden })
+        let (results, job_log) = (path(results), path(job_log));
+        Some(Self { root: root.into(), output, results, job_log, pids_limit, hidden, attachable })
     }
 }
 
@@ -286,6 +294,8 @@ struct Shim {
     own_directory: Option<KnownDirectory>,
     /// The standard input for the first container that asks for it.
     stdin: Cell<Option<OwnedFd>>,
+    /// Clients can connect to the input of containers, and containers can have terminals.
+    attachable: bool,
 }
 
 impl Shim {
@@ -348,6 +358,7 @@ impl Shim {
             hidden: arguments.hidden.as_ref().map(|hidden| hidden.iter().map(|path| HiddenPath::new(path)).collect()),
             own_directory: own_directory.transpose()?,
             stdin: Cell::new(Some(take_input()?)),
+            attachable: arguments.attachable,
         };
         if let Some(why) = no_pids {
             shim.note(format!("the number of processes of a Pod is not limited here: {why}"));
@@ -387,12 +398,17 @@ impl Shim {
             }
         });
         tokio::task::spawn_local(self.clone().empty_trash());
+        let (reader, groups) = DescriptorReader::new(reader);
         let mut reader = BufReader::with_capacity(64 * 1024, reader);
         loop {
             while self.words.borrow().len() > MOST_WORDS {
                 self.heard.notified().await;
             }
             match wire::read(&mut reader).await {
+                Ok(Some(ShimCommand::Session(request))) => {
+                    let descriptors = groups.take(request.descriptors());
+                    session::begin(self, *request, descriptors);
+                }
                 Ok(Some(command)) => self.carry_out(command),
                 Ok(None) => break,
                 // The parent ended without reading the last messages.
@@ -435,6 +451,8 @@ impl Shim {
                 Ok(false) => {}
                 Err(error) => self.note(format!("the volumes of Pod {pod} cannot be removed: {error}")),
             },
+            // Its descriptors were taken when it was read.
+            ShimCommand::Session(_) => {}
             ShimCommand::OutputRead { attempt, before } => self.output_read(&attempt, before),
             ShimCommand::Clean { pod } => {
                 if self.is_unread(&pod) {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use tally_core::ids::PodUid;
@@ -13,6 +14,7 @@ use super::layout::AttemptDir;
 use super::log::{self, Stream};
 use super::results::ResultFiles;
 use super::spawn::Pipes;
+use super::viewers::Viewers;
 use super::wire::Frame;
 use crate::attempts::ResourceUsage;
 use crate::output::{OutputEvent, OutputSource};
@@ -34,6 +36,9 @@ pub struct Output {
     source: Option<Box<OutputSource>>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
+    /// Comes as standard output.
+    terminal: Option<pipe::Receiver>,
+    viewers: Rc<Viewers>,
     log: Rc<AttemptLog>,
     results: Option<ResultFiles>,
     /// The reader has been told of the attempt.
@@ -50,7 +55,14 @@ thread_local! {
 }
 
 impl Output {
-    pub fn new(shim: &Shim, start: &Start, slot: AttemptDir, pipes: Pipes, results: Option<ResultFiles>) -> Self {
+    pub fn new(
+        shim: &Shim,
+        start: &Start,
+        slot: AttemptDir,
+        pipes: Pipes,
+        results: Option<ResultFiles>,
+        viewers: Rc<Viewers>,
+    ) -> Self {
         // Without a source no reader is told of the attempt, so none could be waited for.
         let follow = shim.output.follow.filter(|_| start.source.is_some());
         let writer = log::Writer::new(slot.clone(), shim.output.log_limits, follow);
@@ -61,6 +73,8 @@ impl Output {
             source: start.source.clone(),
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
+            terminal: None,
+            viewers,
             log: Rc::new(log),
             results,
             announced: shim.output.follow.is_none(),
@@ -73,29 +87,36 @@ impl Output {
         self.source.as_deref()
     }
 
+    /// It must not block.
+    pub fn add_terminal(&mut self, terminal: OwnedFd) -> io::Result<()> {
+        self.terminal = Some(pipe::Receiver::from_owned_fd_unchecked(terminal)?);
+        Ok(())
+    }
+
     pub fn received(&self) -> u64 {
         self.received
     }
 
     /// Runs until no process can write any more. Cancel safe, and can be called again.
     pub async fn pump(&mut self, shim: &Shim) {
-        while self.stdout.is_some() || self.stderr.is_some() {
+        while self.stdout.is_some() || self.stderr.is_some() || self.terminal.is_some() {
+            if !self.draining {
+                self.viewers.caught_up().await;
+            }
             while !self.draining && self.log.writer.borrow().is_full() {
                 self.log.was_read.notified().await;
             }
-            let stream = tokio::select! {
-                () = readable(&self.stdout) => Stream::Stdout,
-                () = readable(&self.stderr) => Stream::Stderr,
-            };
-            let pipe = match stream {
-                Stream::Stdout => &mut self.stdout,
-                Stream::Stderr => &mut self.stderr,
+            let (stream, pipe) = tokio::select! {
+                () = readable(&self.stdout) => (Stream::Stdout, &mut self.stdout),
+                () = readable(&self.stderr) => (Stream::Stderr, &mut self.stderr),
+                () = readable(&self.terminal) => (Stream::Stdout, &mut self.terminal),
             };
             let Some(open) = pipe else { continue };
             let read = BUFFER.with_borrow_mut(|buffer| {
                 let read = open.try_read(buffer);
                 if let Ok(length @ 1..) = read {
                     self.log.writer.borrow_mut().write(stream, &buffer[..length]);
+                    self.viewers.write(stream, &buffer[..length]);
                     if let Some(results) = &mut self.results {
                         results.write(stream, &buffer[..length]);
                     }
@@ -130,6 +151,7 @@ impl Output {
     }
 
     pub fn finish(&mut self, shim: &Shim) {
+        self.viewers.end();
         self.log.writer.borrow_mut().finish();
         if let Some((lost, error)) = self.log.writer.borrow_mut().take_trouble() {
             let name = shim.name_of(&self.attempt.pod);

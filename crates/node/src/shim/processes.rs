@@ -6,6 +6,8 @@ use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use tally_core::ids::PodUid;
+
 use crate::port::Attempt;
 
 /// Every process of a container has these variables in its environment, and its children inherit them, unless a process
@@ -15,6 +17,11 @@ pub const NODE: &str = "TALLY_NODE";
 
 pub fn mark(attempt: &Attempt) -> String {
     format!("{}/{}/{}", attempt.pod, attempt.container, attempt.number)
+}
+
+/// What the marks of all attempts of a Pod begin with.
+pub fn mark_of_pod(pod: &PodUid) -> String {
+    format!("{pod}/")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

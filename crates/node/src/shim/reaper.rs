@@ -37,10 +37,16 @@ pub struct Ended {
     pub usage: ResourceUsage,
 }
 
+struct KnownProcess {
+    ended: oneshot::Sender<Ended>,
+    /// What it started in its own process group may go on after it.
+    spares_group: bool,
+}
+
 #[derive(Default)]
 pub struct Reaper {
     /// The processes that the shim started, by process ID, until they are reaped.
-    known: RefCell<HashMap<Pid, oneshot::Sender<Ended>>>,
+    known: RefCell<HashMap<Pid, KnownProcess>>,
     /// Orphans that do not end.
     given_up: RefCell<HashSet<processes::Name>>,
     /// Notified after every round.
@@ -50,8 +56,17 @@ pub struct Reaper {
 impl Reaper {
     /// Must be called before any other task runs: a child must be registered before its end is handled.
     pub fn expect(&self, pid: Pid) -> oneshot::Receiver<Ended> {
-        let (sender, receiver) = oneshot::channel();
-        self.known.borrow_mut().insert(pid, sender);
+        self.add(pid, false)
+    }
+
+    /// The same for a command of a client. What it leaves running in the background goes on, and ends with the container.
+    pub fn expect_session(&self, pid: Pid) -> oneshot::Receiver<Ended> {
+        self.add(pid, true)
+    }
+
+    fn add(&self, pid: Pid, spares_group: bool) -> oneshot::Receiver<Ended> {
+        let (ended, receiver) = oneshot::channel();
+        self.known.borrow_mut().insert(pid, KnownProcess { ended, spares_group });
         receiver
     }
 
@@ -60,13 +75,14 @@ impl Reaper {
     pub fn reap(&self) {
         while let Ok(Some(pid)) = sys::ended_child() {
             let known = self.known.borrow_mut().remove(&pid);
-            if known.is_some() {
+            if known.as_ref().is_some_and(|known| !known.spares_group) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             let Some((status, usage)) = sys::reap(pid) else { break };
             let status = Status::of(status);
             if let Some(known) = known {
-                let _ = known.send(Ended { status, alone: self.group_is_gone(pid), usage });
+                let alone = !known.spares_group && self.group_is_gone(pid);
+                let _ = known.ended.send(Ended { status, alone, usage });
             }
         }
         self.reaped.notify_waiters();

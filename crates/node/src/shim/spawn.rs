@@ -20,6 +20,14 @@ pub struct Pipes {
     pub stderr: pipe::Receiver,
 }
 
+/// The process group of a new process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessGroup {
+    Own,
+    /// It will begin a session, which is a group of its own, too. The leader of a group cannot.
+    LeftToIt,
+}
+
 pub struct Spawner {
     /// The original limit, if it could be raised.
     files: Option<Rlimit>,
@@ -42,20 +50,29 @@ impl Spawner {
     }
 
     /// Consumes the command, and with it the shim's copies of the write ends.
-    pub fn spawn(&self, mut command: Command, stdin: OwnedFd) -> io::Result<(Pid, Pipes)> {
+    pub fn spawn(&self, command: Command, stdin: OwnedFd, group: ProcessGroup) -> io::Result<(Pid, Pipes)> {
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
         let pipes = Pipes {
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
         };
-        let [stdin, stdout, stderr] = self.low([stdin, stdout_end.into(), stderr_end.into()])?;
-        command.process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+        let pid = self.spawn_with(command, [stdin, stdout_end.into(), stderr_end.into()], group)?;
+        Ok((pid, pipes))
+    }
+
+    /// The same with the standard streams that are given.
+    pub fn spawn_with(&self, mut command: Command, streams: [OwnedFd; 3], group: ProcessGroup) -> io::Result<Pid> {
+        let [stdin, stdout, stderr] = self.low(streams)?;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        if group == ProcessGroup::Own {
+            command.process_group(0);
+        }
         let child = self.with_its_limit(&mut command);
         drop(command);
         // If that fails, the next process may find no low number; this one runs.
         let _ = self.restock();
-        Ok((Pid::from_child(&child?), pipes))
+        Ok(Pid::from_child(&child?))
     }
 
     /// The C library passes on no descriptor whose number is beyond the limit, even if it is open.
@@ -101,4 +118,9 @@ impl Spawner {
 /// The standard input of commands: empty.
 pub fn nothing() -> io::Result<OwnedFd> {
     Ok(std::fs::File::open("/dev/null")?.into())
+}
+
+/// The output of commands that nothing reads.
+pub fn nowhere() -> io::Result<OwnedFd> {
+    Ok(std::fs::File::options().write(true).open("/dev/null")?.into())
 }

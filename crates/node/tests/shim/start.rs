@@ -16,6 +16,8 @@ pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
         group: None,
         confinement: Default::default(),
         stdin: false,
+        stdin_once: false,
+        tty: false,
         termination_message: TerminationMessage { path: "/dev/termination-log".to_owned(), from_logs: false },
         inherits_env: false,
         source: None,

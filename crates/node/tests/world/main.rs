@@ -308,6 +308,7 @@ impl World {
             ShimCommand::Measure { pod } => Report::Measured { pod, usage: Default::default() },
             ShimCommand::RemoveVolumes { .. } => return true,
             ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
+            ShimCommand::Session(_) => unreachable!("sent for clients"),
             ShimCommand::Clean { pod } => {
                 let runs = self.record.iter().filter(|(attempt, _)| attempt.pod == pod);
                 assert!(runs.clone().all(|(_, run)| run.exit.is_some()), "cleaned while it runs: {pod}");

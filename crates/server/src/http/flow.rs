@@ -40,6 +40,8 @@ pub struct ShareLimits {
     pub requests: usize,
     /// Watches and logs.
     pub streams: usize,
+    /// exec, attach and port-forward. Each has buffers, and a process.
+    pub sessions: usize,
     /// Long lists that are being sent. Each holds references to all its objects.
     pub long_lists: usize,
     /// Bytes of bodies that have arrived and are not processed yet.
@@ -60,8 +62,14 @@ impl FlowLimits {
             seats,
             reserved_seats: seats / 8,
             // More streams than the informers of a control plane need.
-            of_user: ShareLimits { requests: 1_024, streams: 256, long_lists: 16, body_bytes: 64 << 20 },
-            of_all: ShareLimits { requests: 8_192, streams: 4_096, long_lists: 64, body_bytes: 256 << 20 },
+            of_user: ShareLimits { requests: 1_024, streams: 256, sessions: 32, long_lists: 16, body_bytes: 64 << 20 },
+            of_all: ShareLimits {
+                requests: 8_192,
+                streams: 4_096,
+                sessions: 128,
+                long_lists: 64,
+                body_bytes: 256 << 20,
+            },
         }
     }
 }
@@ -73,6 +81,7 @@ impl ShareLimits {
             // Seats are waited for.
             ShareKind::Seat => usize::MAX,
             ShareKind::Stream => self.streams,
+            ShareKind::Session => self.sessions,
             ShareKind::LongList => self.long_lists,
             ShareKind::BodyBytes => self.body_bytes,
         }
@@ -87,9 +96,10 @@ pub enum ShareKind {
     Stream,
     LongList,
     BodyBytes,
+    Session,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 impl ShareKind {
     /// The reason in the metric of rejected requests.
@@ -98,6 +108,7 @@ impl ShareKind {
             Self::Request => "concurrency-limit",
             Self::Seat => "time-out",
             Self::Stream => "streams",
+            Self::Session => "sessions",
             Self::LongList => "long-lists",
             Self::BodyBytes => "body-bytes",
         }
@@ -426,8 +437,8 @@ mod tests {
     }
 
     fn flow(seats: usize, reserved_seats: usize) -> Arc<FlowControl> {
-        let of_user = ShareLimits { requests: 3, streams: 2, long_lists: 1, body_bytes: 100 };
-        let of_all = ShareLimits { requests: 5, streams: 3, long_lists: 1, body_bytes: 150 };
+        let of_user = ShareLimits { requests: 3, streams: 2, sessions: 1, long_lists: 1, body_bytes: 100 };
+        let of_all = ShareLimits { requests: 5, streams: 3, sessions: 1, long_lists: 1, body_bytes: 150 };
         let limits = FlowLimits { seats, reserved_seats, of_user, of_all };
         FlowControl::new(limits, &MetricRegistry::default())
     }

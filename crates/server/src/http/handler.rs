@@ -1,13 +1,13 @@
 //! One request: who sends it, what it addresses, whether it is allowed, and the response.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use tally_api::catalog::discovery;
 use tally_api::options::Query;
 use tally_api::status_error::StatusError;
@@ -25,13 +25,14 @@ use crate::env;
 use crate::http::body::Body;
 use crate::http::connections::{ConnectionHandle, ConnectionOwner};
 use crate::http::flow::{FlowControl, FlowShare, ShareKind};
-use crate::http::idle::HeldByResponse;
+use crate::http::idle::{HeldByResponse, RequestGuard, Requests};
 use crate::http::metrics::{RequestLabels, ServerMetrics};
 use crate::http::negotiate::{self, ResponseFormat};
 use crate::http::route::{Route, Verb};
 use crate::objects::extras;
 use crate::objects::logs::Logs;
 use crate::objects::{self, RequestContext};
+use crate::sessions::{self, BoxFuture, PodSessions, SessionPlaces};
 
 /// The connection on which a request arrived.
 pub struct ClientConnection {
@@ -39,6 +40,41 @@ pub struct ClientConnection {
     /// None on the socket of a data directory.
     pub address: Option<IpAddr>,
     pub handle: Option<ConnectionHandle>,
+    /// The requests of the connection. None: it cannot be upgraded.
+    pub requests: Option<Requests>,
+    pub upgraded: Mutex<Upgraded>,
+}
+
+/// What goes on when a connection has left HTTP.
+#[derive(Default)]
+pub struct Upgraded {
+    pub session: Option<BoxFuture<'static, ()>>,
+    pub held: Option<(HeldByResponse, Option<RequestGuard>)>,
+}
+
+impl ClientConnection {
+    pub fn new(peer: Peer, address: Option<IpAddr>, handle: Option<ConnectionHandle>) -> Self {
+        Self { peer, address, handle, requests: None, upgraded: Mutex::default() }
+    }
+
+    /// What the connection is for, once the client has received the response that upgrades it.
+    pub fn continue_with(&self, session: BoxFuture<'static, ()>) {
+        self.lock().session = Some(session);
+    }
+
+    /// What the request occupies is occupied until the session ends.
+    fn hold(&self, held: HeldByResponse) {
+        self.lock().held = Some((held, self.requests.as_ref().map(Requests::begin)));
+    }
+
+    pub fn take_upgraded(&self) -> Upgraded {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Upgraded> {
+        // It is assigned as a whole.
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Who a connection belongs to after a request of this user.
@@ -57,6 +93,9 @@ pub struct ApiHandler {
     pub metric_registry: MetricRegistry,
     /// The source of the logs of Pods.
     pub logs: OnceLock<Box<dyn Logs>>,
+    /// The provider of sessions with Pods.
+    pub sessions: OnceLock<Arc<dyn PodSessions>>,
+    pub session_places: SessionPlaces,
     /// `host:port`, for discovery.
     pub address: String,
     /// Shared by all users.
@@ -98,8 +137,14 @@ impl ApiHandler {
                 record.audit = None;
             }
         }
-        answer.extensions_mut().insert(HeldByResponse::new(record.held, record.audit));
-        let took = (record.labels.verb != "WATCH").then(|| started.elapsed());
+        let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let held = HeldByResponse::new(record.held, record.audit);
+        if is_upgrade {
+            client.hold(held);
+        } else {
+            answer.extensions_mut().insert(held);
+        }
+        let took = (record.labels.verb != "WATCH" && !is_upgrade).then(|| started.elapsed());
         self.metrics.answered(record.labels, code, took);
         answer
     }
@@ -164,7 +209,11 @@ impl ApiHandler {
                 _ => {}
             }
             let is_followed_log = labels.subresource == "log" && query.flag("follow").unwrap_or(false);
-            record.is_long_running = verb == Some(Verb::Watch) || is_followed_log;
+            let is_session = sessions::is_session(labels.subresource);
+            if is_session {
+                labels.verb = "CONNECT";
+            }
+            record.is_long_running = verb == Some(Verb::Watch) || is_followed_log || is_session;
         }
         let user = match self.authorize(user, &route, verb, parts, &query, record.audit.as_mut()) {
             Ok(user) => user,
@@ -178,12 +227,16 @@ impl ApiHandler {
                 };
             }
             Route::NoPage => return extras::not_found(),
-            Route::Nothing => Err(encode::no_resource()),
+            Route::Nothing => Err(extras::unserved(parts.uri.path()).unwrap_or_else(encode::no_resource)),
             Route::Objects(place) => {
                 let Some(verb) = verb else { return objects::method_not_allowed(place, headers) };
                 let (sender, user, audit) = (&sender, &user, record.audit.as_ref());
                 let context =
                     RequestContext { handler: self, sender, user, headers, query: &query, place, verb, audit };
+                if context.is_session() {
+                    let served = sessions::serve(&context, client, parts);
+                    return served.unwrap_or_else(|failure| encode::failure(&failure, ResponseFormat::PLAIN));
+                }
                 return context.serve(body).await;
             }
             Route::Metrics => return extras::metrics(self),

@@ -36,11 +36,12 @@ use crate::encode::list::Renderers;
 use crate::encode::{self, HttpResponse};
 use crate::http::connections::{ConnectionPlace, ConnectionTable};
 use crate::http::flow::{FlowControl, FlowLimits};
-use crate::http::handler::{ApiHandler, ClientConnection, owner};
+use crate::http::handler::{ApiHandler, ClientConnection, Upgraded, owner};
 use crate::http::idle::{CountedBody, Requests};
 use crate::http::metrics::{ServerMetrics, register_store};
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
+use crate::sessions::{PodSessions, SessionPlaces};
 
 /// Connections at once. By default a process may open 1,024 files, and the store needs some of them. If all are taken, a
 /// new client gets the place of another (`connections.rs`).
@@ -169,6 +170,8 @@ impl Server {
             metrics,
             metric_registry,
             logs: OnceLock::new(),
+            sessions: OnceLock::new(),
+            session_places: SessionPlaces::default(),
             address,
             flow,
             renderers: Renderers::new(),
@@ -187,6 +190,11 @@ impl Server {
     /// Sets the source of the logs of Pods. Only the first call has an effect.
     pub fn add_logs(&self, logs: impl Logs + 'static) {
         let _ = self.handler.logs.set(Box::new(logs));
+    }
+
+    /// Sets the provider of sessions with Pods. Only the first call has an effect.
+    pub fn add_sessions(&self, sessions: Arc<dyn PodSessions>) {
+        let _ = self.handler.sessions.set(sessions);
     }
 
     /// Serves until `stop` is ready. Then no more connections are accepted, watches end, and in-flight requests have
@@ -286,7 +294,10 @@ impl Connection {
         if let Peer::Known { user, .. } = &peer {
             handle.identify(owner(user));
         }
-        let client = Arc::new(ClientConnection { peer, address: Some(self.address), handle: Some(handle) });
+        let mut client = ClientConnection::new(peer, Some(self.address), Some(handle));
+        client.requests = Some(place.requests.clone());
+        let client = Arc::new(client);
+        let upgraded = client.clone();
         let _open = OpenGauge::new(&self.handler);
         let requests = place.requests.clone();
         let idle = requests.idle_for(self.deadlines.idle);
@@ -304,15 +315,23 @@ impl Connection {
             }
         });
         let stream = TokioIo::new(StallGuard::new(stream, heard));
-        let mut connection = std::pin::pin!(self.builder.serve_connection(stream, service));
+        let mut connection = std::pin::pin!(self.builder.serve_connection_with_upgrades(stream, service));
         let (reason, goodbye_within) = tokio::select! {
             // The result is ignored: why the connection ended concerns only the client.
-            _ = connection.as_mut() => return,
+            _ = connection.as_mut() => ("", Duration::ZERO),
             _ = stopping.wait_for(|stopping| *stopping) => ("stopping", STOP_WITHIN),
             () = idle => ("idle", GOODBYE_WITHIN),
             () = unknown_and_idle(place, self.deadlines.unknown_idle) => ("no_request", GOODBYE_WITHIN),
             () = late => return self.table.count_closed("head"),
         };
+        if reason.is_empty() {
+            let Upgraded { session: Some(session), held } = upgraded.take_upgraded() else { return };
+            tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = session => {}
+            }
+            return drop(held);
+        }
         self.table.count_closed(reason);
         connection.as_mut().graceful_shutdown();
         let _ = timeout(goodbye_within, connection).await;

@@ -30,6 +30,7 @@ use crate::http::listen::{Deadlines, answer, protocols};
 use crate::http::metrics::ServerMetrics;
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
+use crate::sessions::SessionPlaces;
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 64;
@@ -61,6 +62,8 @@ impl LocalServer {
             metrics,
             metric_registry,
             logs: OnceLock::new(),
+            sessions: OnceLock::new(),
+            session_places: SessionPlaces::default(),
             address: "localhost".to_owned(),
             flow,
             renderers: Renderers::new(),
@@ -126,7 +129,7 @@ fn backup(handler: &ApiHandler, files: Option<&BackupFiles>, query: Option<&str>
 
 async fn serve(handler: Arc<ApiHandler>, files: Option<BackupFiles>, stream: UnixStream) {
     let mut stopping = handler.stopping.clone();
-    let client = Arc::new(ClientConnection { peer: Peer::owner(), address: None, handle: None });
+    let client = Arc::new(ClientConnection::new(Peer::owner(), None, None));
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, client, files) = (handler.clone(), client.clone(), files.clone());
         async move {

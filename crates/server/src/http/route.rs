@@ -9,6 +9,8 @@ use tally_api::catalog;
 use tally_api::kinds::{Resource, Subresource};
 use tally_api::options::unescape;
 
+use crate::sessions::is_session;
+
 #[derive(Debug)]
 pub enum Route<'a> {
     /// `/healthz`, `/livez`, `/readyz`, and one of their checks.
@@ -200,6 +202,8 @@ impl ResourcePath<'_> {
             (_, _) if self.watch => return None,
             ("GET", true) if watch => Verb::Watch,
             ("GET", true) => Verb::List,
+            // An upgrade of the connection does what a POST does, and needs the same right.
+            ("GET", false) if self.subresource.is_some_and(|sub| is_session(sub.name)) => Verb::Create,
             ("GET", false) => Verb::Get,
             ("POST", true) => Verb::Create,
             ("POST", false) if self.subresource.is_some() => Verb::Create,
@@ -297,6 +301,9 @@ mod tests {
             ("DELETE", "/apis/batch/v1/namespaces/n/jobs/j/status", None),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", Some(Verb::Create)),
             ("PUT", "/api/v1/namespaces/n/pods/p/eviction", None),
+            ("GET", "/api/v1/namespaces/n/pods/p/exec", Some(Verb::Create)),
+            ("POST", "/api/v1/namespaces/n/pods/p/attach", Some(Verb::Create)),
+            ("DELETE", "/api/v1/namespaces/n/pods/p/portforward", None),
             ("GET", "/api/v1/watch/pods", Some(Verb::Watch)),
             ("POST", "/api/v1/watch/pods", None),
             ("DELETE", "/api/v1/namespaces", None),

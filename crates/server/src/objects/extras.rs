@@ -199,6 +199,22 @@ pub fn metrics(handler: &ApiHandler) -> HttpResponse {
     encode::answer(200, "text/plain; version=0.0.4; charset=utf-8", crate::http::body::Body::Whole(page.into()))
 }
 
+/// Why a subresource of the reference is not served, for those that a user asks for by a command.
+pub fn unserved(path: &str) -> Option<StatusError> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let ["api", "v1", "namespaces", _, "pods", _, subresource] = parts[..] else { return None };
+    let text = match subresource {
+        "ephemeralcontainers" => {
+            "ephemeral containers cannot be added: containers are processes of the node, with its programs; use kubectl exec"
+        }
+        "resize" => {
+            "the resources of a running Pod cannot be changed; delete the Pod and create it with other resources"
+        }
+        _ => return None,
+    };
+    Some(StatusError::new(405, "MethodNotAllowed", text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,7 +112,7 @@ pub async fn serve(context: &RequestContext<'_>) -> Result<HttpResponse, StatusE
     }
 }
 
-fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
+pub fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
     let lists = ["/status/containerStatuses", "/status/initContainerStatuses", "/status/ephemeralContainerStatuses"];
     let mut statuses = lists.iter().filter_map(|list| pod.pointer(list).and_then(Value::as_array)).flatten();
     statuses.find(|status| status["name"] == container)
@@ -120,7 +120,7 @@ fn status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
 
 /// The requested run: the current one, or the last one if the next has not started; or, with `previous`, the one
 /// before.
-fn run(status: &Value, previous: bool) -> Option<u32> {
+pub fn run(status: &Value, previous: bool) -> Option<u32> {
     let number = |id: &Value| id.as_str()?.rsplit_once('/')?.1.parse().ok();
     let last = number(&status["lastState"]["terminated"]["containerID"]);
     if previous {
@@ -142,7 +142,7 @@ fn has_ended(pod: &Value, wanted: &LogRequest) -> bool {
 }
 
 /// The requested container, if it is unambiguous.
-fn container(pod: &Value, name: &str, asked: &str) -> Result<String, StatusError> {
+pub fn container(pod: &Value, name: &str, asked: &str) -> Result<String, StatusError> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
         containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()

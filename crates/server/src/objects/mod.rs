@@ -36,6 +36,7 @@ use crate::http::flow::{FlowShare, ShareKind, TooManyRequests};
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat, View};
 use crate::http::route::{ResourcePath, Verb};
+use crate::sessions;
 
 /// A body that is too long is read on and discarded, up to this length and for this long, because many clients read the
 /// response only after they have sent the body.
@@ -116,6 +117,11 @@ impl RequestContext<'_> {
                 (group, version, subresource.kind)
             }
         }
+    }
+
+    /// A stream to or from a Pod (`sessions`).
+    pub fn is_session(&self) -> bool {
+        self.place.subresource.is_some_and(|subresource| sessions::is_session(subresource.name))
     }
 
     fn is_log(&self) -> bool {

@@ -203,8 +203,16 @@ impl PodRunner {
             let root = cluster.directory.join("node");
             let (driven, keeps, gates) = (cluster.driven(), cluster.kept, cluster.gates);
             let isolation = PodIsolation::choose(Some(isolate), &[&cluster.directory])?;
-            let settings =
-                NodeSettings { root, stdin, isolation, pids_limit: None, measure_storage_every: None, keeps, gates };
+            let settings = NodeSettings {
+                root,
+                stdin,
+                isolation,
+                pids_limit: None,
+                measure_storage_every: None,
+                keeps,
+                attachable: false,
+                gates,
+            };
             return Ok(Self::This(ThisNode::start(settings, registry, observer, driven, Some(tasks)).await?));
         }
         Ok(Self::Hollow(RunningControllers::drive(

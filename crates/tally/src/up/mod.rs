@@ -294,6 +294,7 @@ async fn serve(
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
+        ready.server.add_sessions(Arc::new(node.sessions()));
         let every = args.housekeeping_interval.unwrap_or(LIMIT_LOGS_EVERY);
         tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs, every));
     }
@@ -419,6 +420,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
                     .housekeeping_interval
                     .map(|every| Span::from_millis(i64::try_from(every.as_millis()).unwrap_or(i64::MAX))),
                 keeps: !args.ephemeral,
+                attachable: true,
                 gates: args.feature_gates,
             };
             let driven = driver::DriverOptions::default();

@@ -172,6 +172,11 @@ impl Kubectl {
         path.to_str().expect("a plain path").to_owned()
     }
 
+    /// A command that is not started yet.
+    pub fn start(&self, arguments: &[&str]) -> Command {
+        self.command(arguments)
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.prepared(&self.program);
         command.args(arguments);

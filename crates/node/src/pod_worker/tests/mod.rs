@@ -151,6 +151,7 @@ impl Bench {
                 None
             }
             ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
+            ShimCommand::Session(_) => unreachable!("sent for clients"),
             ShimCommand::Clean { .. } => {
                 self.log.push("clean".to_owned());
                 None
