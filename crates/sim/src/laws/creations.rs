@@ -167,7 +167,8 @@ impl Laws {
     /// remembered, and successes whose Pods are gone need not be.
     pub(super) fn retry_at_last(&self, job: &Job) -> Option<Timestamp> {
         let feeds = |pod: &&Pod| {
-            let counts = pod.tracked() || !pod.deleting();
+            // REPL-9: a Pod that was given up has failed for its Job, and was released before it ended.
+            let counts = pod.tracked() || !pod.deleting() || self.is_fenced(job, pod);
             counts && pod.job() == Some(&job.metadata.uid) && pod.failed(job) && !disrupted(job, pod)
         };
         let pods = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);

@@ -77,7 +77,7 @@ async fn a_server_without_a_node_says_so() {
     .await;
 }
 
-/// Each of the three needs the right to create it; that to get it is not sufficient.
+/// RBAC-17: each of the three needs the right to create it; that to get it is not sufficient.
 #[tokio::test]
 async fn users_need_the_right_to_do_it() {
     let kubectl = with_node().await;

@@ -81,14 +81,19 @@ impl About {
             (group, version) = subresource.group_version.unwrap_or((group, version));
             kind = subresource.kind;
         }
-        let is_log = self.subresource.is_some_and(|subresource| subresource.name == "log");
+        // What a client gets there is no object: text, or a stream in both directions.
+        let plain = self.subresource.and_then(|subresource| plain_parameters(subresource.name));
+        let is_stream = plain.is_some() && kind != resource.kind;
+        let action = if is_stream { "connect" } else { *action };
         let body = match *verb {
+            _ if is_stream => None,
             "create" | "update" => Some(schemas.kind(group, version, kind)),
             "patch" => Some(schemas.patch()),
             "delete" | "deletecollection" => Some(schemas.structure_named("DeleteOptions")),
             _ => None,
         };
         let shown = match *verb {
+            _ if plain.is_some() => String::new(),
             "list" => {
                 // The same path is a watch.
                 schemas.watch_event();
@@ -99,21 +104,24 @@ impl About {
             _ => schemas.kind(group, version, kind),
         };
         let codes: &[(&str, &str)] = match *verb {
+            _ if is_stream => &[("200", "OK")],
             "create" => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
             "update" | "patch" => &[("200", "OK"), ("201", "Created")],
             "delete" => &[("200", "OK"), ("202", "Accepted")],
             _ => &[("200", "OK")],
         };
         let dialect = schemas.dialect;
-        let mut parameters: Vec<Value> = if is_log {
-            LOG_PARAMETERS.iter().map(|(name, kind)| parameter(dialect, "query", name, kind)).collect()
-        } else {
-            parameters(verb).iter().map(|(name, kind)| parameter(dialect, "query", name, kind)).collect()
+        let parameters = plain.unwrap_or_else(|| parameters(verb)).iter();
+        let mut parameters: Vec<Value> =
+            parameters.map(|(name, kind)| parameter(dialect, "query", name, kind)).collect();
+        let produces: &[&str] = match plain {
+            Some(_) if is_stream => &["*/*"],
+            Some(_) => &["text/plain"],
+            None => OBJECTS,
         };
-        let produces: &[&str] = if is_log { &["text/plain"] } else { OBJECTS };
         let streams: &[&str] = if *verb == "list" { &["application/json;stream=watch"] } else { &[] };
         let consumes: &[&str] = if *verb == "patch" { &PATCHES } else { &["*/*"] };
-        let schema = if is_log { json!({"type": "string"}) } else { dialect.reference(&shown) };
+        let schema = if plain.is_some() { json!({"type": "string"}) } else { dialect.reference(&shown) };
         let mut operation = json!({
             "description": self.description(verb, kind),
             "operationId": self.name(verb, begins),
@@ -239,6 +247,30 @@ const LOG_PARAMETERS: [(&str, &str); 8] = [
     ("tailLines", "integer"),
     ("timestamps", "boolean"),
 ];
+
+/// The parameters of subresources whose responses are no objects.
+fn plain_parameters(subresource: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    match subresource {
+        "log" => Some(&LOG_PARAMETERS),
+        "exec" => Some(&[
+            ("command", "string"),
+            ("container", "string"),
+            ("stderr", "boolean"),
+            ("stdin", "boolean"),
+            ("stdout", "boolean"),
+            ("tty", "boolean"),
+        ]),
+        "attach" => Some(&[
+            ("container", "string"),
+            ("stderr", "boolean"),
+            ("stdin", "boolean"),
+            ("stdout", "boolean"),
+            ("tty", "boolean"),
+        ]),
+        "portforward" => Some(&[("ports", "integer")]),
+        _ => None,
+    }
+}
 
 /// The query parameters of a verb, and their types.
 fn parameters(verb: &str) -> &'static [(&'static str, &'static str)] {
