@@ -234,7 +234,7 @@ impl Reader {
                 list = self.field(ty, wire, depth, list)?;
             }
         }
-        Ok(Some(list.unwrap_or_else(|| Value::Array(Vec::new()))))
+        Ok(list)
     }
 
     fn one(&mut self, ty: &Type, wire: Wire<'_>, depth: usize, before: Option<Value>) -> Result<Option<Value>, String> {

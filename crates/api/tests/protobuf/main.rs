@@ -255,6 +255,15 @@ fn zero_and_absent_are_what_they_are_in_json() {
     assert_eq!(round_trip(&pod), pod);
 }
 
+#[test]
+fn a_list_without_items_in_a_map_is_null_as_in_go() {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+        "spec": {"extra": {"a": ["", "b"], "c": null}}, "status": {"allowed": false},
+    });
+    assert_eq!(round_trip(&review), review);
+}
+
 /// All objects in a document.
 fn collect(value: &Value, found: &mut Vec<Value>) {
     match value {
