@@ -1,13 +1,7 @@
 //! The modules of the server that are fuzzed, under the paths they have there.
 
-#[path = "../crates/server/src/encode/protobuf.rs"]
-pub mod protobuf_module;
 #[path = "../crates/server/src/http/route.rs"]
 pub mod route_module;
-
-pub mod encode {
-    pub use super::protobuf_module as protobuf;
-}
 
 pub mod http {
     pub use super::route_module as route;

@@ -1,7 +1,7 @@
 //! From text to an object that conforms to its schema.
 //!
 //! A body is parsed into a tree that keeps order and duplicates (`decode/json.rs`; `decode/yaml.rs`, which builds it from a
-//! tree with source positions, `decode/tree.rs`), its `apiVersion`
+//! tree with source positions, `decode/tree.rs`; [`protobuf`], which has neither order nor unknown fields), its `apiVersion`
 //! and `kind` name its structure, and one pass over the tree (`decode/conform.rs`) builds the object: known fields
 //! only, times and quantities in their canonical form, nothing that the wire form omits. The object contains what the
 //! wire form shows for unset fields: `metadata: {}`, `status: {}`, `resources: {}`, the `""` of a container without a
@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::field::{ErrorKind, FieldError};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, Format};
+use crate::protobuf;
 use crate::schema::{Shape, Struct, Type, schema};
 use crate::status_error::StatusError;
 use conform::{Conformed, Words};
@@ -65,6 +66,12 @@ pub fn decode_as(
             "the object provided is unrecognized (must be of type {kind}): {why} ({seen})"
         ))
     };
+    let refused = |error| match error {
+        ReadError::Unrecognized(why) => unrecognized(why),
+        ReadError::Kind { version, kind, why } => cannot_handle(&version, &kind, target.2, &why),
+        ReadError::Version(why) => StatusError::bad_request(why),
+    };
+    let value;
     let (node, mut told) = match format {
         Format::Json => {
             let parsed = json::parse(body);
@@ -74,6 +81,10 @@ pub fn decode_as(
         Format::Yaml => {
             let parsed = yaml::parse(body).map_err(&unrecognized)?;
             (parsed.node, if validation == FieldValidation::Ignore { Vec::new() } else { parsed.told })
+        }
+        Format::Protobuf => {
+            value = message(target, body).map_err(&refused)?;
+            (JsonNode::from(&value), Vec::new())
         }
     };
     match read(target, &node, validation != FieldValidation::Ignore) {
@@ -85,19 +96,25 @@ pub fn decode_as(
             }
             Ok(Decoded { object: Value::Object(read.object), warnings: told, unsettled: read.unsettled })
         }
-        Err(ReadError::Unrecognized(why)) => Err(unrecognized(why)),
-        Err(ReadError::Kind { version, kind, why }) => Err(cannot_handle(&version, &kind, target.2, &why)),
-        Err(ReadError::Version(why)) => Err(StatusError::bad_request(why)),
+        Err(error) => Err(refused(error)),
     }
 }
 
 /// Decodes the body of a delete. Other kinds than DeleteOptions are unknown there, and messages have no introduction.
 pub fn decode_delete_options(body: &[u8], format: Format) -> Result<Value, StatusError> {
     let target = ("", "v1", "DeleteOptions");
+    let value;
     let node = match format {
         Format::Json => json::parse(body)
             .map_err(|why| StatusError::bad_request(format!("couldn't get version/kind; json parse error: {why}")))?,
         Format::Yaml => yaml::parse(body).map_err(StatusError::bad_request)?.node,
+        Format::Protobuf => {
+            value = message(target, body).map_err(|error| match error {
+                ReadError::Unrecognized(why) | ReadError::Version(why) => StatusError::bad_request(why),
+                ReadError::Kind { why, .. } => StatusError::bad_request(why.replace(SCHEME, OPTIONS_SCHEME)),
+            })?;
+            JsonNode::from(&value)
+        }
     };
     match read(target, &node, false) {
         Ok(read) => Ok(Value::Object(read.object)),
@@ -216,15 +233,7 @@ fn cannot_handle(version: &str, kind: &str, wanted: &str, why: &str) -> StatusEr
 pub(crate) fn read(target: (&str, &str, &str), node: &JsonNode<'_>, tell: bool) -> Result<Conformed, ReadError> {
     let (api_version, kind) = claims(node)
         .map_err(|why| ReadError::Unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?;
-    let kind = if kind.is_empty() { target.2 } else { kind };
-    let (group, version) = match api_version.split('/').collect::<Vec<_>>().as_slice() {
-        [""] | ["", ""] => (target.0, target.1),
-        [version] => ("", *version),
-        // Without a version, the expected one applies.
-        [group, ""] if *group == target.0 => (*group, target.1),
-        [group, version] => (*group, *version),
-        _ => return Err(ReadError::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
-    };
+    let (group, version, kind) = claimed_kind(target, api_version, kind)?;
     let refused = |why| ReadError::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
     let wanted = registered(target.0, target.1, target.2).map_err(refused)?;
     let claimed = registered(group, version, kind).map_err(refused)?;
@@ -244,6 +253,37 @@ pub(crate) fn read(target: (&str, &str, &str), node: &JsonNode<'_>, tell: bool) 
     read.object.insert("apiVersion".to_owned(), group_version(target.0, target.1).into());
     read.object.insert("kind".to_owned(), target.2.into());
     Ok(read)
+}
+
+/// Group, version and kind of a body that has this `apiVersion` and `kind`. Where it does not say, the expected ones apply.
+fn claimed_kind<'k>(
+    target: (&'k str, &'k str, &'k str),
+    api_version: &'k str,
+    kind: &'k str,
+) -> Result<(&'k str, &'k str, &'k str), ReadError> {
+    let kind = if kind.is_empty() { target.2 } else { kind };
+    match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [""] | ["", ""] => Ok((target.0, target.1, kind)),
+        [version] => Ok(("", version, kind)),
+        [group, ""] if *group == target.0 => Ok((group, target.1, kind)),
+        [group, version] => Ok((group, version, kind)),
+        _ => Err(ReadError::Unrecognized(format!("unexpected GroupVersion string: {api_version}"))),
+    }
+}
+
+/// The JSON form of a body in protobuf, before it is conformed.
+fn message(target: (&str, &str, &str), body: &[u8]) -> Result<Value, ReadError> {
+    let envelope = protobuf::envelope(body).map_err(ReadError::Unrecognized)?;
+    let (group, version, kind) = claimed_kind(target, envelope.api_version, envelope.kind)?;
+    let refused = |why| ReadError::Kind { version: version.to_owned(), kind: kind.to_owned(), why };
+    let claimed = registered(group, version, kind).map_err(refused)?;
+    let mut object = protobuf::read(claimed.structure, envelope.raw).map_err(refused)?;
+    for (key, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
+        if !text.is_empty() {
+            object.insert(key.to_owned(), text.into());
+        }
+    }
+    Ok(object.into())
 }
 
 /// Kinds that kube-apiserver still decodes in versions it no longer serves. Their fields are similar enough to those of

@@ -18,6 +18,7 @@ pub mod others;
 pub mod patch;
 pub mod pod;
 pub mod pod_security;
+pub mod protobuf;
 pub mod quantity;
 pub mod quota;
 pub mod rbac;

@@ -141,6 +141,7 @@ pub struct DeleteOptions {
 pub enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

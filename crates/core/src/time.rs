@@ -42,6 +42,11 @@ impl Timestamp {
         self.0.div_euclid(1_000)
     }
 
+    /// The part that is less than a second.
+    pub const fn micros_of_second(self) -> i64 {
+        self.0.rem_euclid(MICROS)
+    }
+
     /// As it is written on the wire: whole seconds, rounded down.
     pub const fn truncated(self) -> Self {
         Self::from_seconds(self.seconds())

@@ -6,11 +6,14 @@ mod support;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::{Full, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
 use serde_json::{Value, json};
 use support::{Lines, Running, collect, get, request};
+use tally_api::decode::decode_as;
+use tally_api::options::{FieldValidation, Format};
+use tally_api::protobuf;
 use tally_store::StoreOptions;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -195,20 +198,181 @@ async fn objects_can_be_had_as_yaml_and_with_line_breaks() {
     assert_eq!(pretty.value(), server.call(&server.admin(), get(&path)).await.value());
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The object of an answer in protobuf, in JSON.
+fn in_json(body: &[u8]) -> Value {
+    let envelope = protobuf::envelope(body).unwrap();
+    let (group, version) = envelope.api_version.split_once('/').unwrap_or(("", envelope.api_version));
+    let version = if group == "meta.k8s.io" { "v1" } else { version };
+    let kind = envelope.kind;
+    decode_as(group, version, kind, body, Format::Protobuf, FieldValidation::Strict).unwrap().object
+}
+
+/// API-34
 #[tokio::test]
-async fn protobuf_is_read_and_json_is_answered() {
+async fn protobuf_is_read_and_answered() {
     let server = Running::start().await;
     // A ConfigMap `p` with a=b, as Go clients write it.
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x03\x0a\x01p\x12\x08\x0a\x01a\x12\x03b c";
-    let asked = with(request("POST", CONFIG_MAPS, &body[..]), "content-type", "application/vnd.kubernetes.protobuf");
+    let asked = with(request("POST", CONFIG_MAPS, &body[..]), "content-type", PROTOBUF);
     let asked = with(asked, "accept", "application/vnd.kubernetes.protobuf,application/json");
     let answer = server.call(&server.admin(), asked).await;
     assert_eq!(answer.code, 201, "{}", answer.value());
-    assert_eq!(answer.headers["content-type"], "application/json");
-    assert_eq!(answer.value()["data"], json!({"a": "b c"}));
+    assert_eq!(answer.headers["content-type"], PROTOBUF);
+    let created = in_json(&answer.body);
+    assert_eq!(created["data"], json!({"a": "b c"}));
 
-    let only = with(get(CONFIG_MAPS), "accept", "application/vnd.kubernetes.protobuf");
-    assert_eq!(server.call(&server.admin(), only).await.code, 406);
+    let path = format!("{CONFIG_MAPS}/p");
+    let shown = server.call(&server.admin(), get(&path)).await;
+    assert_eq!(shown.headers["content-type"], "application/json");
+    assert_eq!(shown.value(), created);
+    let got = server.call(&server.admin(), with(get(&path), "accept", PROTOBUF)).await;
+    assert_eq!((got.code, in_json(&got.body)), (200, created.clone()));
+
+    let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1");
+    let partial = server.call(&server.admin(), with(get(&path), "accept", &metadata)).await;
+    let envelope = protobuf::envelope(&partial.body).unwrap();
+    assert_eq!((envelope.api_version, envelope.kind), ("meta.k8s.io/v1beta1", "PartialObjectMetadata"));
+    let structure = protobuf::structure("meta.k8s.io/v1", "PartialObjectMetadata").unwrap();
+    assert_eq!(protobuf::read(structure, envelope.raw).unwrap()["metadata"]["name"], "p");
+
+    // Options in protobuf, and a Status.
+    let options = protobuf::document(&json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "another"},
+    }));
+    let asked = || with(request("DELETE", &path, options.clone().unwrap()), "content-type", PROTOBUF);
+    let refused = server.call(&server.admin(), with(asked(), "accept", PROTOBUF)).await;
+    let status = in_json(&refused.body);
+    assert_eq!((refused.code, &status["kind"], &status["reason"]), (409, &json!("Status"), &json!("Conflict")));
+    assert_eq!(status, server.call(&server.admin(), asked()).await.value());
+    let deleted = server.call(&server.admin(), with(request("DELETE", &path, ""), "accept", PROTOBUF)).await;
+    assert_eq!((deleted.code, &in_json(&deleted.body)["status"]), (200, &json!("Success")));
+}
+
+/// API-34
+#[tokio::test]
+async fn errors_are_in_protobuf_for_clients_that_ask_for_it() {
+    let server = Running::start().await;
+    let nobody = server.token("wrong");
+    for (credentials, method, path, code) in [
+        (&server.admin(), "GET", "/api/v1/namespaces/default/configmaps/none", 404),
+        (&server.admin(), "PUT", CONFIG_MAPS, 405),
+        (&server.admin(), "PATCH", "/api/v1/namespaces/default/configmaps/none", 415),
+        (&nobody, "GET", CONFIG_MAPS, 401),
+    ] {
+        let asked = || request(method, path, "");
+        let json = server.call(credentials, asked()).await;
+        let answer = server.call(credentials, with(asked(), "accept", PROTOBUF)).await;
+        assert_eq!((answer.code, json.code), (code, code), "{method} {path}");
+        assert_eq!(answer.headers["content-type"], PROTOBUF, "{method} {path}");
+        assert_eq!(in_json(&answer.body), json.value(), "{method} {path}");
+    }
+    // A body that is no message; a table, which has no form in protobuf; and what is no object.
+    let broken = with(request("POST", CONFIG_MAPS, "{}"), "content-type", PROTOBUF);
+    let broken = server.call(&server.admin(), broken).await;
+    assert_eq!(broken.code, 400);
+    assert!(broken.value()["message"].as_str().unwrap().contains("expected prefix [107 56 115 0]"));
+    let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
+    let table = server.call(&server.admin(), with(get(CONFIG_MAPS), "accept", &table)).await;
+    assert_eq!((table.code, table.headers["content-type"].to_str().unwrap()), (406, "application/json"));
+    for path in ["/version", "/apis/batch/v1", "/api/v1"] {
+        assert_eq!(server.call(&server.admin(), with(get(path), "accept", PROTOBUF)).await.code, 406, "{path}");
+        let also = with(get(path), "accept", "application/vnd.kubernetes.protobuf,application/json");
+        assert_eq!(server.call(&server.admin(), also).await.headers["content-type"], "application/json");
+    }
+}
+
+/// API-34
+#[tokio::test]
+async fn short_and_long_lists_are_whole_in_protobuf() {
+    let server = Running::start().await;
+    let mut count = 0;
+    for until in [0, 1, 40, 300] {
+        while count < until {
+            server.store(&config_map(&format!("c-{count:03}"), 2_000)).await;
+            count += 1;
+        }
+        let json = server.call(&server.admin(), get(CONFIG_MAPS)).await.value();
+        let answer = server.call(&server.admin(), with(get(CONFIG_MAPS), "accept", PROTOBUF)).await;
+        assert_eq!((answer.code, answer.headers["content-type"].to_str().unwrap()), (200, PROTOBUF));
+        let envelope = protobuf::envelope(&answer.body).unwrap();
+        assert_eq!((envelope.api_version, envelope.kind), ("v1", "ConfigMapList"));
+        let structure = protobuf::structure("v1", "ConfigMap").unwrap();
+        let mut expected = Vec::new();
+        for item in json["items"].as_array().unwrap() {
+            protobuf::list_item(structure, item, &mut expected);
+        }
+        assert!(envelope.raw.ends_with(&expected), "{until} objects");
+        let head = envelope.raw.len() - expected.len();
+        let start = protobuf::list_start("v1", "ConfigMapList", &json["metadata"], expected.len());
+        assert!(start.ends_with(&envelope.raw[..head]) && answer.body.ends_with(protobuf::END));
+    }
+    let metadata = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    let partial = server.call(&server.admin(), with(get(CONFIG_MAPS), "accept", &metadata)).await;
+    assert_eq!(protobuf::envelope(&partial.body).unwrap().kind, "PartialObjectMetadataList");
+}
+
+/// API-34
+#[tokio::test]
+async fn watches_in_protobuf_have_the_events_of_watches_in_json() {
+    let server = Running::start().await;
+    server.create(CONFIG_MAPS, &config_map("old", 200)).await;
+    let query = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut lines = Lines::of(server.open(&server.admin(), watch(query)).await);
+    let asked = with(watch(query), "accept", "application/vnd.kubernetes.protobuf;stream=watch, application/json");
+    let response = server.open(&server.admin(), asked).await;
+    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
+    let mut frames = Frames { body: response.into_body(), buffer: Vec::new() };
+    server.create(CONFIG_MAPS, &config_map("new", 70_000)).await;
+    let changed = json!({"data": {"k": "y"}}).to_string();
+    let changed = request("PATCH", &format!("{CONFIG_MAPS}/new"), changed);
+    server.call(&server.admin(), with(changed, "content-type", "application/merge-patch+json")).await;
+    server.call(&server.admin(), request("DELETE", &format!("{CONFIG_MAPS}/new"), "")).await;
+    let mut types = Vec::new();
+    while types.last().is_none_or(|kind| kind != "DELETED") {
+        let event = lines.next().await.unwrap();
+        let (kind, object) = frames.next().await;
+        assert_eq!((event["type"].as_str().unwrap(), &event["object"]["metadata"]), (&*kind, &object["metadata"]));
+        assert_eq!((&event["object"]["data"], &event["object"]["kind"]), (&object["data"], &object["kind"]));
+        types.push(kind);
+    }
+    assert_eq!(types.iter().filter(|kind| *kind == "BOOKMARK").count(), 1);
+    assert_eq!(&types[types.len() - 2..], ["MODIFIED", "DELETED"]);
+
+    let old = watch("resourceVersion=1");
+    let response = server.open(&server.admin(), with(old, "accept", PROTOBUF)).await;
+    let mut frames = Frames { body: response.into_body(), buffer: Vec::new() };
+    let (kind, object) = frames.next().await;
+    assert!(kind == "ADDED" || (kind == "ERROR" && object["code"] == 410), "{kind} {object}");
+}
+
+/// The frames of a watch in protobuf, as they arrive.
+struct Frames {
+    body: hyper::body::Incoming,
+    buffer: Vec<u8>,
+}
+
+impl Frames {
+    /// The type and the object of the next event.
+    async fn next(&mut self) -> (String, Value) {
+        loop {
+            if let Some((length, rest)) = self.buffer.split_first_chunk::<4>()
+                && let Some(event) = rest.get(..u32::from_be_bytes(*length) as usize)
+            {
+                // The type is field 1; in field 2, field 1 is the object.
+                assert_eq!(event[0], 0x0a);
+                let (kind, rest) = event[2..].split_at(event[1].into());
+                let at = rest.windows(4).position(|bytes| bytes == protobuf::MAGIC).unwrap();
+                let found = (String::from_utf8(kind.to_vec()).unwrap(), in_json(&rest[at..]));
+                let whole = event.len() + 4;
+                self.buffer.drain(..whole);
+                return found;
+            }
+            let frame = tokio::time::timeout(support::PATIENCE, self.body.frame()).await.expect("an event");
+            self.buffer.extend_from_slice(&frame.expect("no end").expect("a sound stream").into_data().unwrap());
+        }
+    }
 }
 
 fn watch(query: &str) -> Request<Full<Bytes>> {

@@ -18,6 +18,7 @@
 //! another structure, as if they were declared here.
 //!
 //! What structures and fields are for is in `about/`, for people who ask.
+//! `numbers.txt` has the field numbers of the protobuf form, one line per structure.
 
 pub mod about;
 mod read;
@@ -49,6 +50,23 @@ pub struct Struct {
     pub fields: Vec<Field>,
     /// Positions in `fields`, sorted by field name.
     by_name: Vec<u16>,
+    /// The fields of the protobuf form, in order of their numbers. Empty if it has none.
+    pub numbered: Vec<Numbered>,
+}
+
+/// A field of the protobuf form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    pub number: u32,
+    pub part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A position in `fields`.
+    Field(usize),
+    /// A message of its own, whose fields the JSON form has inline.
+    Embedded(StructId),
 }
 
 pub struct Field {
@@ -125,7 +143,7 @@ pub enum Shape {
 /// The tables, parsed at the first call.
 pub fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(|| read::tables(&TABLES))
+    SCHEMA.get_or_init(|| read::tables(&TABLES, include_str!("numbers.txt")))
 }
 
 const TABLES: [&str; 14] = [
@@ -190,6 +208,12 @@ impl Struct {
     pub fn position(&self, name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|at| self.fields[usize::from(*at)].name.cmp(name));
         found.ok().map(|at| usize::from(self.by_name[at]))
+    }
+
+    /// What a number of the protobuf form stands for.
+    pub fn numbered(&self, number: u32) -> Option<Part> {
+        let found = self.numbered.binary_search_by_key(&number, |numbered| numbered.number);
+        found.ok().map(|at| self.numbered[at].part)
     }
 
     /// The wire form if nothing is set.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Field, ListType, Patch, Schema, Shape, Struct, StructId, Type};
+use super::{Field, ListType, Numbered, Part, Patch, Schema, Shape, Struct, StructId, Type};
 
 /// A structure whose fields are not parsed yet.
 struct Paragraph {
@@ -24,7 +24,7 @@ struct Table {
 /// From `batch.JobSpec` to its position.
 type Names = HashMap<(&'static str, &'static str), StructId>;
 
-pub(super) fn tables(texts: &[&'static str]) -> Schema {
+pub(super) fn tables(texts: &[&'static str], numbers: &'static str) -> Schema {
     let paragraphs: Vec<Paragraph> = texts.iter().flat_map(|text| paragraphs(text)).collect();
     let ids = |at: usize| StructId(at as u16);
     let names: Names =
@@ -35,8 +35,32 @@ pub(super) fn tables(texts: &[&'static str]) -> Schema {
             kinds.insert((found.table.group, found.table.version, found.name), ids(at));
         }
     }
-    let structs = paragraphs.iter().map(|found| structure(found, &paragraphs, &names)).collect();
+    let mut structs: Vec<Struct> = paragraphs.iter().map(|found| structure(found, &paragraphs, &names)).collect();
+    for line in numbers.lines().filter(|line| !line.starts_with('#')) {
+        let (name, fields) = line.split_once(' ').unwrap_or((line, ""));
+        if let Some(id) = name.split_once('.').and_then(|name| names.get(&name)) {
+            let structure = &mut structs[usize::from(id.0)];
+            structure.numbered = numbered(structure, fields, &names);
+        }
+    }
     Schema { structs, kinds }
+}
+
+/// A line of the numbers: `type status reason=4 &core.ProbeHandler`.
+fn numbered(structure: &Struct, fields: &str, names: &Names) -> Vec<Numbered> {
+    let mut number = 0;
+    let words = fields.split(' ').filter_map(|word| {
+        let (field, given) = word.split_once('=').unwrap_or((word, ""));
+        number = given.parse().unwrap_or(number + 1);
+        let part = match field.strip_prefix('&') {
+            Some(embedded) => Part::Embedded(*names.get(&embedded.split_once('.')?)?),
+            None => Part::Field(structure.position(field)?),
+        };
+        Some(Numbered { number, part })
+    });
+    let mut found: Vec<Numbered> = words.collect();
+    found.sort_by_key(|numbered| numbered.number);
+    found
 }
 
 fn paragraphs(text: &'static str) -> Vec<Paragraph> {
@@ -71,6 +95,7 @@ fn structure(paragraph: &Paragraph, all: &[Paragraph], names: &Names) -> Struct 
         atomic: paragraph.marks.contains("atomic"),
         fields,
         by_name,
+        numbered: Vec::new(),
     }
 }
 

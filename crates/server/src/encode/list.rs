@@ -1,4 +1,4 @@
-//! Lists in a form that is not stored: tables, metadata, YAML, and JSON with line breaks.
+//! Lists in a text that is not stored: tables, metadata, YAML, and JSON with line breaks.
 //!
 //! Every object is parsed and written again, which takes seconds for fifty thousand of them. A long list is therefore
 //! rendered in pieces, each when the client has received the one before, by threads that serve no connections
@@ -24,7 +24,7 @@ use crate::http::flow::FlowShare;
 use crate::http::negotiate::{ResponseFormat, View};
 
 /// Lists of up to this many items are rendered where the request is served: it takes about a millisecond.
-const SHORT_LIST: usize = 32;
+pub const SHORT_LIST: usize = 32;
 /// Stands for the items while the text around them is made. No other part of a list contains it.
 const PLACEHOLDER: &str = "tally-list-items";
 
@@ -159,8 +159,8 @@ impl ListRenderer {
         };
         let document = document_text(&document, self.form.response_format);
         let placeholder = match self.form.response_format.format {
-            Format::Json => format!("\"{PLACEHOLDER}\""),
             Format::Yaml => format!("- {PLACEHOLDER}\n"),
+            Format::Json | Format::Protobuf => format!("\"{PLACEHOLDER}\""),
         };
         let (head, tail) = document.split_once(&placeholder).unwrap_or((&document, ""));
         text.push_str(head);
@@ -181,8 +181,8 @@ impl ListForm {
     fn separator(&self) -> &'static str {
         match (self.response_format.format, self.response_format.pretty) {
             (Format::Yaml, _) => "",
-            (Format::Json, true) => ",\n    ",
-            (Format::Json, false) => ",",
+            (_, true) => ",\n    ",
+            (_, false) => ",",
         }
     }
 
@@ -190,8 +190,8 @@ impl ListForm {
         match (self.response_format.format, self.response_format.pretty) {
             (Format::Yaml, _) => yaml::write_item(item, text),
             // A line break is never inside a string: there it is escaped.
-            (Format::Json, true) => text.push_str(&format!("{item:#}").replace('\n', "\n    ")),
-            (Format::Json, false) => text.push_str(&item.to_string()),
+            (_, true) => text.push_str(&format!("{item:#}").replace('\n', "\n    ")),
+            (_, false) => text.push_str(&item.to_string()),
         }
     }
 }

@@ -19,8 +19,9 @@ use tally_registry::{Listing, Object};
 
 use crate::audit::FailureSummary;
 use crate::encode::list::{ListForm, ListRenderer, ListSending};
+use crate::encode::protobuf::ProtobufList;
 use crate::http::body::{Body, List};
-use crate::http::negotiate::{ResponseFormat, View};
+use crate::http::negotiate::{self, ResponseFormat, View};
 
 pub type HttpResponse = Response<Body>;
 
@@ -46,14 +47,21 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> HttpResponse {
 
 /// A document created for this response.
 pub fn document(code: u16, value: &Value, response_format: ResponseFormat) -> HttpResponse {
+    if response_format.format == Format::Protobuf {
+        return match tally_api::protobuf::document(value) {
+            Some(bytes) => answer(code, response_format.media_type(), Body::Whole(bytes.into())),
+            // Only kinds that can be written in protobuf are offered in it.
+            None => failure(&negotiate::only_text(), ResponseFormat::PLAIN),
+        };
+    }
     answer(code, response_format.media_type(), Body::Whole(document_text(value, response_format).into()))
 }
 
 fn document_text(value: &Value, response_format: ResponseFormat) -> String {
     match response_format.format {
         Format::Yaml => yaml::write(value),
-        Format::Json if response_format.pretty => format!("{value:#}\n"),
-        Format::Json => format!("{value}\n"),
+        Format::Json | Format::Protobuf if response_format.pretty => format!("{value:#}\n"),
+        Format::Json | Format::Protobuf => format!("{value}\n"),
     }
 }
 
@@ -180,6 +188,12 @@ impl Encoder<'_> {
             );
             return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
         }
+        if self.response_format.format == Format::Protobuf {
+            return match self.protobuf(object, &mut Heading::default()) {
+                Some(bytes) => answer(code, self.response_format.media_type(), Body::Whole(bytes.into())),
+                None => failure(&negotiate::only_text(), ResponseFormat::PLAIN),
+            };
+        }
         document(code, &self.view(self.value(object), &mut Heading::default()), self.response_format)
     }
 
@@ -199,6 +213,9 @@ impl Encoder<'_> {
             );
             return failure(&StatusError::new(406, "NotAcceptable", text), self.response_format);
         }
+        if self.response_format.format == Format::Protobuf {
+            return self.protobuf_list(metadata, listing.items, sending);
+        }
         let form = ListForm {
             resource: self.resource,
             response_format: self.response_format,
@@ -207,6 +224,29 @@ impl Encoder<'_> {
         };
         let body = ListRenderer::new(form, metadata, listing.items).body(sending);
         answer(200, self.response_format.media_type(), body)
+    }
+
+    fn protobuf_list(&self, metadata: Value, items: Vec<Object>, sending: ListSending) -> HttpResponse {
+        let (api_version, kind, only_metadata) = match self.response_format.view {
+            View::Metadata { version, .. } => (format!("meta.k8s.io/{version}"), "PartialObjectMetadata", true),
+            _ => (self.resource.api_version(), self.resource.kind, false),
+        };
+        let Some(structure) = tally_api::protobuf::structure(&api_version, kind) else {
+            return failure(&negotiate::only_text(), ResponseFormat::PLAIN);
+        };
+        let kind = format!("{kind}List");
+        let list = ProtobufList { api_version, kind, metadata, structure, only_metadata, items };
+        answer(200, self.response_format.media_type(), list.body(sending))
+    }
+
+    /// The object in the requested view, as a whole document in protobuf. `heading` as in `view`.
+    pub fn protobuf(&self, object: &Object, heading: &mut Heading) -> Option<Vec<u8>> {
+        if self.response_format.view != View::Plain {
+            return tally_api::protobuf::document(&self.view(self.value(object), heading));
+        }
+        let (version, kind) = self.api_version_and_kind();
+        let structure = tally_api::protobuf::structure(&version, kind)?;
+        Some(tally_api::protobuf::object(structure, &version, kind, &object.parse()))
     }
 
     /// The Go type that kube-apiserver names in the two errors above.

@@ -160,6 +160,7 @@ impl ApiHandler {
         let route = Route::parse(parts.uri.path());
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let (method, headers) = (&parts.method, &parts.headers);
+        let failed = |failure: &StatusError| encode::failure(failure, negotiate::of_failure(headers));
         let is_open = matches!(route, Route::Health { .. } | Route::Version);
         let verb = match &route {
             Route::Objects(place) => place.verb(method.as_str(), query.flag("watch").unwrap_or(false)),
@@ -180,7 +181,7 @@ impl ApiHandler {
             Ok(None) if is_open => Arc::new(User::anonymous()),
             // A client with invalid credentials gets 401 on every path, the open ones included.
             Ok(None) | Err(_) => {
-                return encode::failure(&StatusError::new(401, "Unauthorized", "Unauthorized"), ResponseFormat::PLAIN);
+                return failed(&StatusError::new(401, "Unauthorized", "Unauthorized"));
             }
         };
         let sender = user.clone();
@@ -193,7 +194,7 @@ impl ApiHandler {
             }
             match self.flow.take(&user, ShareKind::Request, 1) {
                 Ok(share) => record.held = Some(share),
-                Err(refused) => return encode::failure(&refused.into(), ResponseFormat::PLAIN),
+                Err(refused) => return failed(&refused.into()),
             }
         }
         if let Route::Objects(place) = &route {
@@ -216,7 +217,7 @@ impl ApiHandler {
         }
         let user = match self.authorize(user, &route, verb, parts, &query, record.audit.as_mut()) {
             Ok(user) => user,
-            Err(refusal) => return encode::failure(&refusal, ResponseFormat::PLAIN),
+            Err(refusal) => return failed(&refusal),
         };
         let served = match &route {
             Route::Health { page, check } => {
@@ -228,7 +229,7 @@ impl ApiHandler {
             Route::NoPage => return extras::not_found(),
             Route::Nothing => Err(extras::unserved(parts.uri.path()).unwrap_or_else(encode::no_resource)),
             Route::Objects(place) => {
-                let Some(verb) = verb else { return objects::method_not_allowed(place) };
+                let Some(verb) = verb else { return objects::method_not_allowed(place, headers) };
                 let (sender, user, audit) = (&sender, &user, record.audit.as_ref());
                 let context =
                     RequestContext { handler: self, sender, user, headers, query: &query, place, verb, audit };
@@ -240,7 +241,7 @@ impl ApiHandler {
             }
             Route::Metrics => return extras::metrics(self),
             _ if method != Method::GET => Err(encode::no_method()),
-            Route::Version => negotiate::output(headers, &query).map(extras::version),
+            Route::Version => negotiate::output(headers, &query, false).map(extras::version),
             Route::Index => {
                 Ok(encode::document(200, &extras::index(), ResponseFormat { pretty: true, ..ResponseFormat::PLAIN }))
             }
@@ -252,7 +253,7 @@ impl ApiHandler {
                 extras::listing(headers, &query, discovery::resource_list(group, version))
             }
         };
-        served.unwrap_or_else(|failure| encode::failure(&failure, ResponseFormat::PLAIN))
+        served.unwrap_or_else(|failure| failed(&failure))
     }
 }
 

@@ -11,9 +11,9 @@ use tally_api::status_error::{Details, StatusError};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// Decoded in requests, never sent. It is listed as available because clients expect that message, and always next to
-/// JSON.
+/// For objects and their lists, not for tables and discovery.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 /// Further clauses are ignored.
 const MOST_WISHES: usize = 32;
 
@@ -46,6 +46,15 @@ impl ResponseFormat {
         match self.format {
             Format::Json => JSON,
             Format::Yaml => YAML,
+            Format::Protobuf => PROTOBUF,
+        }
+    }
+
+    /// The media type of a watch, which is a line of JSON or a frame per event.
+    pub const fn stream_type(self) -> &'static str {
+        match self.format {
+            Format::Json | Format::Yaml => JSON,
+            Format::Protobuf => PROTOBUF_STREAM,
         }
     }
 }
@@ -75,13 +84,13 @@ impl<'a> Clause<'a> {
             .map(|(_, value)| value)
     }
 
-    /// The formats that it accepts.
-    fn formats(&self) -> &'static [Format] {
+    /// The format that it asks for.
+    fn format(&self) -> Option<Format> {
         match self.media {
-            "*/*" | "application/*" => &[Format::Json, Format::Yaml],
-            JSON => &[Format::Json],
-            YAML => &[Format::Yaml],
-            _ => &[],
+            "*/*" | "application/*" | JSON => Some(Format::Json),
+            YAML => Some(Format::Yaml),
+            PROTOBUF => Some(Format::Protobuf),
+            _ => None,
         }
     }
 
@@ -104,7 +113,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
 
 pub fn accept(headers: &HeaderMap) -> Result<&str, StatusError> {
     let header = headers.get(ACCEPT).map_or(Ok("*/*"), |value| value.to_str());
-    let header = header.map_err(|_| only_accepted(""))?;
+    let header = header.map_err(|_| only_accepted("", true))?;
     Ok(if header.trim().is_empty() { "*/*" } else { header })
 }
 
@@ -133,11 +142,17 @@ pub fn accepts_one_of(headers: &HeaderMap, media_types: &[&str]) -> Result<bool,
 /// The media types of objects.
 pub const OBJECTS: &[&str] = &[JSON, YAML];
 
-fn only_accepted(accept: &str) -> StatusError {
-    // For a client that accepts only protobuf, a message that protobuf is accepted does not help.
-    let also = if accept.contains(PROTOBUF) { String::new() } else { format!(", {PROTOBUF}") };
+/// `binary`: protobuf is available.
+fn only_accepted(accept: &str, binary: bool) -> StatusError {
+    // Where it is not, a message that it is accepted does not help a client that accepts nothing else.
+    let also = if binary || !accept.contains(PROTOBUF) { format!(", {PROTOBUF}") } else { String::new() };
     let text = format!("only the following media types are accepted: {JSON}, {YAML}{also}");
     StatusError::new(406, "NotAcceptable", text)
+}
+
+/// The status error for an object that cannot be written in protobuf.
+pub fn only_text() -> StatusError {
+    only_accepted(PROTOBUF, false)
 }
 
 /// The status error for a watch in a format that cannot be streamed.
@@ -150,11 +165,12 @@ pub fn only_streams() -> StatusError {
     )
 }
 
-/// The second check: the first clause that can be satisfied. `offered` returns the view for a conversion (kind, group,
-/// version), or None if it is not available here.
+/// The second check: the first clause that can be satisfied. `offered` returns the view for a format and a conversion
+/// (kind, group, version), or None if it is not available here. `binary`: protobuf is available.
 fn choose<T>(
     headers: &HeaderMap,
-    offered: impl Fn(Option<(&str, &str, &str)>) -> Option<T>,
+    binary: bool,
+    offered: impl Fn(Format, Option<(&str, &str, &str)>) -> Option<T>,
 ) -> Result<(Format, T, bool), StatusError> {
     let accept = accept(headers)?;
     for clause in clauses(accept) {
@@ -162,11 +178,13 @@ fn choose<T>(
         let conversion = (kind.is_some() || group.is_some() || version.is_some())
             .then(|| (kind.unwrap_or_default(), group.unwrap_or_default(), version.unwrap_or_default()));
         let pretty = clause.parameter("pretty") == Some("1");
-        if let (Some(format), Some(view)) = (clause.formats().first(), offered(conversion)) {
-            return Ok((*format, view, pretty));
+        if let Some(format) = clause.format().filter(|format| binary || *format != Format::Protobuf)
+            && let Some(view) = offered(format, conversion)
+        {
+            return Ok((format, view, pretty));
         }
     }
-    Err(only_accepted(accept))
+    Err(only_accepted(accept, binary))
 }
 
 fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
@@ -182,20 +200,34 @@ fn view(conversion: Option<(&str, &str, &str)>) -> Option<View> {
     }
 }
 
-/// The requested format of an object or a list.
-pub fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<ResponseFormat, StatusError> {
-    let (format, view, pretty) = choose(headers, view)?;
-    Ok(ResponseFormat { format, view, pretty: pretty || wants_pretty(headers, query) })
+/// The requested format of an object or a list. `binary`: it can be written in protobuf.
+pub fn output(headers: &HeaderMap, query: &Query<'_>, binary: bool) -> Result<ResponseFormat, StatusError> {
+    let offered = |format, conversion: Option<(&str, &str, &str)>| {
+        // Tables are for people: they have no form in protobuf.
+        view(conversion).filter(|view| format != Format::Protobuf || !matches!(view, View::Table { .. }))
+    };
+    let (format, view, pretty) = choose(headers, binary, offered)?;
+    let pretty = format != Format::Protobuf && (pretty || wants_pretty(headers, query));
+    Ok(ResponseFormat { format, view, pretty })
+}
+
+/// The format of an error that comes before the format of the response is known: that of most clients, unless this one
+/// prefers protobuf.
+pub fn of_failure(headers: &HeaderMap) -> ResponseFormat {
+    match choose(headers, true, |_, conversion| conversion.is_none().then_some(())) {
+        Ok((Format::Protobuf, ..)) => ResponseFormat { format: Format::Protobuf, ..ResponseFormat::PLAIN },
+        _ => ResponseFormat::PLAIN,
+    }
 }
 
 /// The requested format of a discovery document, and whether it is the aggregated one.
 pub fn discovery(headers: &HeaderMap, query: &Query<'_>) -> Result<(ResponseFormat, Option<Aggregated>), StatusError> {
-    let offered = |conversion: Option<(&str, &str, &str)>| match conversion {
+    let offered = |_, conversion: Option<(&str, &str, &str)>| match conversion {
         None => Some(None),
         Some(("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)) => Aggregated::from_version(version).map(Some),
         Some(_) => None,
     };
-    let (format, aggregated, pretty) = choose(headers, offered)?;
+    let (format, aggregated, pretty) = choose(headers, false, offered)?;
     let pretty = pretty || wants_pretty(headers, query);
     Ok((ResponseFormat { format, view: View::Plain, pretty }, aggregated))
 }
@@ -224,13 +256,13 @@ fn are_parameters(text: &str) -> bool {
     text.is_empty() || text.split(';').all(is_pair)
 }
 
-/// The format of the request body. None for protobuf, which Go clients use for built-in kinds.
-pub fn input(headers: &HeaderMap) -> Result<Option<Format>, StatusError> {
+/// The format of the request body.
+pub fn input(headers: &HeaderMap) -> Result<Format, StatusError> {
     let (media, parameters) = content_type(headers);
     match media.as_str() {
-        "" | JSON if are_parameters(parameters) => Ok(Some(Format::Json)),
-        YAML if are_parameters(parameters) => Ok(Some(Format::Yaml)),
-        PROTOBUF if are_parameters(parameters) => Ok(None),
+        "" | JSON if are_parameters(parameters) => Ok(Format::Json),
+        YAML if are_parameters(parameters) => Ok(Format::Yaml),
+        PROTOBUF if are_parameters(parameters) => Ok(Format::Protobuf),
         _ => {
             let text = format!(
                 "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, \
@@ -281,8 +313,21 @@ mod tests {
             ("*/*", Some((Format::Json, View::Plain))),
             ("application/*", Some((Format::Json, View::Plain))),
             ("application/yaml", Some((Format::Yaml, View::Plain))),
-            ("application/vnd.kubernetes.protobuf,application/json", Some((Format::Json, View::Plain))),
-            ("application/vnd.kubernetes.protobuf", None),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Format::Protobuf, View::Plain))),
+            ("application/vnd.kubernetes.protobuf", Some((Format::Protobuf, View::Plain))),
+            ("application/vnd.kubernetes.protobuf;stream=watch", Some((Format::Protobuf, View::Plain))),
+            ("application/json,application/vnd.kubernetes.protobuf", Some((Format::Json, View::Plain))),
+            ("application/json;q=0.8,application/vnd.kubernetes.protobuf;q=0.9", Some((Format::Protobuf, View::Plain))),
+            ("application/vnd.kubernetes.protobuf;q=0.1,*/*;q=0.5", Some((Format::Json, View::Plain))),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+                Some((Format::Json, View::Plain)),
+            ),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Some((Format::Protobuf, View::Metadata { version: "v1", list: false })),
+            ),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Format::Json, table))),
             ("application/json, application/json;as=Table;v=v1;g=meta.k8s.io", Some((Format::Json, View::Plain))),
             ("application/json;as=Table;g=meta.k8s.io;v=v9,application/json", Some((Format::Json, View::Plain))),
@@ -296,13 +341,25 @@ mod tests {
                 Some((Format::Yaml, View::Metadata { version: "v1beta1", list: true })),
             ),
         ] {
-            let response_format = output(&headers(accept), &Query::default());
+            let response_format = output(&headers(accept), &Query::default(), true);
             assert_eq!(
                 response_format.ok().map(|response_format| (response_format.format, response_format.view)),
                 expected,
                 "{accept}"
             );
         }
+    }
+
+    #[test]
+    fn where_there_is_no_protobuf_the_next_wish_counts() {
+        let chosen = |accept: &str| output(&headers(accept), &Query::default(), false).map(|chosen| chosen.format);
+        assert_eq!(chosen("application/vnd.kubernetes.protobuf,application/yaml").unwrap(), Format::Yaml);
+        let refused = chosen("application/vnd.kubernetes.protobuf").unwrap_err();
+        let told = "only the following media types are accepted: application/json, application/yaml";
+        assert_eq!((refused.code, refused.message.as_str()), (406, told));
+        assert!(discovery(&headers("application/vnd.kubernetes.protobuf"), &Query::default()).is_err());
+        assert_eq!(of_failure(&headers("application/vnd.kubernetes.protobuf,*/*")).format, Format::Protobuf);
+        assert_eq!(of_failure(&headers("application/yaml")), ResponseFormat::PLAIN);
     }
 
     #[test]
@@ -325,7 +382,7 @@ mod tests {
         let pretty = |query: &str, agent: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(hyper::header::USER_AGENT, agent.parse().unwrap());
-            output(&headers, &Query::parse(query)).unwrap().pretty
+            output(&headers, &Query::parse(query), true).unwrap().pretty
         };
         assert!(pretty("", "curl/8.0") && pretty("pretty=true", "kubectl/v1"));
         assert!(!pretty("", "kubectl/v1") && !pretty("pretty=false", "curl/8.0") && !pretty("pretty=0", "curl/8.0"));
@@ -335,11 +392,11 @@ mod tests {
     fn bodies_are_what_their_header_says() {
         let mut headers = HeaderMap::new();
         for (text, format) in [
-            ("application/json; charset=utf-8", Some(Some(Format::Json))),
-            ("Application/JSON;", Some(Some(Format::Json))),
-            ("", Some(Some(Format::Json))),
-            ("application/yaml", Some(Some(Format::Yaml))),
-            ("application/vnd.kubernetes.protobuf", Some(None)),
+            ("application/json; charset=utf-8", Some(Format::Json)),
+            ("Application/JSON;", Some(Format::Json)),
+            ("", Some(Format::Json)),
+            ("application/yaml", Some(Format::Yaml)),
+            ("application/vnd.kubernetes.protobuf", Some(Format::Protobuf)),
             ("application/json;;;=", None),
             ("application/json;x", None),
             ("text/plain", None),

@@ -19,8 +19,9 @@ use serde_json::Value;
 use tally_api::catalog;
 use tally_api::decode::{MAX_BODY, decode_delete_options};
 use tally_api::meta::path_segment_problems;
-use tally_api::options::{DeleteOptions, Format, ListOptions, Query, ReadAt, Write, WriteOptions};
+use tally_api::options::{DeleteOptions, ListOptions, Query, ReadAt, Write, WriteOptions};
 use tally_api::scale;
+use tally_api::schema::schema;
 use tally_api::status_error::StatusError;
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Listing, Registry, Target, Written};
@@ -30,7 +31,6 @@ use crate::audit::AuditEvent;
 use crate::auth::User;
 use crate::auth::{escalation, reviews};
 use crate::encode::list::ListSending;
-use crate::encode::protobuf;
 use crate::encode::{self, Encoder, HttpResponse};
 use crate::http::flow::{FlowShare, ShareKind, TooManyRequests};
 use crate::http::handler::ApiHandler;
@@ -62,8 +62,8 @@ pub struct RequestContext<'a> {
 }
 
 /// 405 with the allowed methods.
-pub fn method_not_allowed(place: &ResourcePath<'_>) -> HttpResponse {
-    let mut answer = encode::failure(&encode::no_method(), ResponseFormat::PLAIN);
+pub fn method_not_allowed(place: &ResourcePath<'_>, headers: &HeaderMap) -> HttpResponse {
+    let mut answer = encode::failure(&encode::no_method(), negotiate::of_failure(headers));
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
     let allowed: Vec<&str> = methods.into_iter().filter(|method| place.verb(method, false).is_some()).collect();
     if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
@@ -75,7 +75,7 @@ pub fn method_not_allowed(place: &ResourcePath<'_>) -> HttpResponse {
 impl RequestContext<'_> {
     pub async fn serve(&self, body: Incoming) -> HttpResponse {
         match self.response_format() {
-            Err(failure) => encode::failure(&failure, ResponseFormat::PLAIN),
+            Err(failure) => encode::failure(&failure, negotiate::of_failure(self.headers)),
             Ok(response_format) => {
                 let answer = self.act(response_format, body).await;
                 let mut answer = answer.unwrap_or_else(|failure| encode::failure(&failure, response_format));
@@ -98,7 +98,25 @@ impl RequestContext<'_> {
             return Ok(ResponseFormat::PLAIN);
         }
         negotiate::check_accept(self.headers, negotiate::OBJECTS, collection)?;
-        negotiate::output(self.headers, self.query)
+        negotiate::output(self.headers, self.query, self.has_protobuf())
+    }
+
+    /// Whether the objects of the response can be written in protobuf.
+    fn has_protobuf(&self) -> bool {
+        let (group, version, kind) = self.kind();
+        schema().kind(group, version, kind).is_some_and(|structure| !structure.numbered.is_empty())
+    }
+
+    /// Group, version and kind of the body.
+    fn kind(&self) -> (&'static str, &'static str, &'static str) {
+        let resource = self.place.resource;
+        match self.place.subresource {
+            None => (resource.group, resource.version, resource.kind),
+            Some(subresource) => {
+                let (group, version) = subresource.group_version.unwrap_or((resource.group, resource.version));
+                (group, version, subresource.kind)
+            }
+        }
     }
 
     /// A stream to or from a Pod (`sessions`).
@@ -165,7 +183,6 @@ impl RequestContext<'_> {
             Verb::Create | Verb::Update => {
                 let format = negotiate::input(self.headers)?;
                 let (body, _seat) = self.receive(body).await?;
-                let (body, format) = self.legible(body, format)?;
                 let write = if self.verb == Verb::Create { Write::Create } else { Write::Update };
                 let options = self.write_options(write)?;
                 if let Some(question) = reviews::ReviewKind::of(self.place) {
@@ -277,20 +294,7 @@ impl RequestContext<'_> {
         if body.is_empty() {
             return DeleteOptions::of_query(self.query);
         }
-        let wanted = ("", "v1", "DeleteOptions");
-        let (body, format) = legible(body, negotiate::input(self.headers)?, wanted)?;
-        DeleteOptions::of_body(&decode_delete_options(&body, format)?)
-    }
-
-    /// The body as text.
-    fn legible(&self, body: Bytes, format: Option<Format>) -> Result<(Bytes, Format), StatusError> {
-        let resource = self.place.resource;
-        let (mut group, mut version, mut kind) = (resource.group, resource.version, resource.kind);
-        if let Some(subresource) = self.place.subresource {
-            (group, version) = subresource.group_version.unwrap_or((group, version));
-            kind = subresource.kind;
-        }
-        legible(body, format, (group, version, kind))
+        DeleteOptions::of_body(&decode_delete_options(&body, negotiate::input(self.headers)?)?)
     }
 
     fn written(&self, written: Written, response_format: ResponseFormat) -> Result<HttpResponse, StatusError> {
@@ -304,14 +308,6 @@ impl RequestContext<'_> {
         let mut answer = encoder.object(code, &written.object);
         encode::warn(answer.headers_mut(), &written.warnings);
         Ok(answer)
-    }
-}
-
-/// Protobuf is converted to JSON here, so that no other module needs to decode it.
-fn legible(body: Bytes, format: Option<Format>, wanted: (&str, &str, &str)) -> Result<(Bytes, Format), StatusError> {
-    match format {
-        Some(format) => Ok((body, format)),
-        None => Ok((protobuf::to_json(&body, wanted)?.to_string().into(), Format::Json)),
     }
 }
 

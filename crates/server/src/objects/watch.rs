@@ -1,4 +1,4 @@
-//! Watches: one line of JSON per event, until the client stops reading or the time is over.
+//! Watches: one line of JSON or one frame of protobuf per event, until the client stops reading or the time is over.
 //!
 //! Events are pulled, never pushed: the connection asks for more when the client has received what was sent. A client
 //! that does not read occupies a position in the store's history and nothing else. When the history no longer reaches
@@ -13,6 +13,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::options::{Format, ListOptions, WatchOptions};
+use tally_api::protobuf;
 use tally_api::schema::{Struct, schema};
 use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
@@ -81,7 +82,7 @@ pub fn serve(context: &RequestContext<'_>, mut response_format: ResponseFormat) 
         let piece = watching.piece().await?;
         Some((piece, watching))
     });
-    Ok(answer(200, "application/json", Body::Events(Box::pin(pieces))))
+    Ok(answer(200, response_format.stream_type(), Body::Events(Box::pin(pieces))))
 }
 
 /// The columns of a watch are those of the corresponding list, whichever of its objects has the first event.
@@ -139,10 +140,19 @@ impl WatchResponse {
             }
             WatchEvent::Failed(failure) => {
                 self.ended = true;
-                return line("ERROR", failure.to_json().to_string().as_bytes(), out);
+                let status = failure.to_json();
+                return match self.encoder.response_format.format {
+                    Format::Protobuf => frame("ERROR", &protobuf::document(&status).unwrap_or_default(), out),
+                    _ => line("ERROR", status.to_string().as_bytes(), out),
+                };
             }
         };
         self.handler.metrics.events.inc([]);
+        if self.encoder.response_format.format == Format::Protobuf {
+            // Only kinds that can be written in protobuf are offered in it.
+            let object = self.encoder.protobuf(&object, &mut self.heading).unwrap_or_default();
+            return frame(kind, &object, out);
+        }
         if self.encoder.response_format.view == View::Plain {
             out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
             self.encoder.whole(&object, out);
@@ -159,6 +169,12 @@ fn line(kind: &str, object: &[u8], out: &mut BytesMut) {
     out.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
     out.put_slice(object);
     out.put_slice(b"}\n");
+}
+
+fn frame(kind: &str, object: &[u8], out: &mut BytesMut) {
+    let mut frame = Vec::with_capacity(object.len() + 32);
+    protobuf::event(kind, object, &mut frame);
+    out.put_slice(&frame);
 }
 
 /// An empty object of the kind. Only its revision is meaningful.
