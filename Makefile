@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 FAULT_KILLS ?= 80
 FAULT_RUNS ?= 10
 FLAT_JOBS ?= 20000
-FUZZ_TARGETS = address binary index_text job_view object patches pod_view quantity schedule selectors status_rules
+FUZZ_TARGETS = address apply binary headers index_text job_view object patches pod_view quantity schedule selectors spdy status_rules
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 # The release whose responses tests/golden contains.
 KUBECTL_VERSION = 1.36.4

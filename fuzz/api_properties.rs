@@ -2,8 +2,9 @@
 //! tests of the api crate, as in `properties.rs`.
 
 use serde_json::{Value, json};
+use tally_api::apply::{self, Config, Writer};
 use tally_api::catalog;
-use tally_api::decode::{decode, settle, syntax_error};
+use tally_api::decode::{conform, decode, settle, syntax_error};
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{FieldValidation, Format, PatchKind};
 use tally_api::patch;
@@ -122,6 +123,78 @@ pub fn patches(data: &[u8]) {
     if let Ok(once) = patch::apply(resource, PatchKind::Merge, &current, patch) {
         let twice = patch::apply(resource, PatchKind::Merge, &once, patch).expect("what fits once fits twice");
         assert_eq!(twice, once, "a merge patch says how it shall be, not what to do");
+    }
+}
+
+/// Input: a line that names a resource, a line with an object, and two lines with what is applied to it by two managers.
+pub fn apply(data: &[u8]) {
+    let Some((resource, rest)) = resource_and(data) else { return };
+    let mut lines = rest.splitn(3, |byte| *byte == b'\n');
+    let (Some(current), Some(first)) = (lines.next(), lines.next()) else { return };
+    let second = lines.next().unwrap_or_default();
+    let Ok(current) = decode(resource, current, Format::Json, FieldValidation::Ignore) else { return };
+    if catalog::is_virtual(resource) || resource.kind == "Event" {
+        return;
+    }
+    let mut object = current.object;
+    object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+    let writer = |manager| Writer { manager, subresource: "", now: "2026-01-01T00:00:00Z" };
+    apply::created(resource, &mut object, writer("creator"));
+    check_managers(&object);
+    for (body, manager) in [(first, "one"), (second, "two"), (first, "two")] {
+        let config = match Config::read(resource, body, FieldValidation::Warn) {
+            Ok(config) => config.object,
+            Err(failure) => return check_failure(&failure),
+        };
+        let apply = |old: &Value, force| apply::applied(resource, Some(old), &config, writer(manager), force);
+        let new = match apply(&object, true) {
+            Ok(new) => new,
+            Err(failure) => return check_failure(&failure),
+        };
+        if let Err(failure) = apply(&object, false) {
+            assert_eq!(failure.code, 409, "only a conflict can be forced: {}", failure.message);
+        }
+        // As the server does: what was applied is held to the schema before it is stored.
+        let settled = match conform(resource, new.clone(), FieldValidation::Ignore) {
+            Ok(decoded) => decoded.object,
+            Err(failure) => return check_failure(&failure),
+        };
+        check_managers(&new);
+        let again = apply(&new, false).unwrap_or_else(|failure| panic!("applying again: {}", failure.message));
+        assert_eq!(again, new, "applying again changes nothing");
+        object = settled;
+    }
+}
+
+/// The managers of an object own only what is in it.
+fn check_managers(object: &Value) {
+    let list = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    for entry in list.into_iter().flatten() {
+        check_owned(&entry["fieldsV1"], object, &entry["manager"]);
+    }
+}
+
+fn check_owned(fields: &Value, value: &Value, manager: &Value) {
+    for (part, below) in fields.as_object().into_iter().flatten().filter(|(part, _)| *part != ".") {
+        let owned = match part.split_at(2) {
+            ("f:", name) => value.get(name),
+            ("v:", text) => {
+                let wanted: Value = serde_json::from_str(text).expect("a value");
+                value.as_array().and_then(|list| list.iter().find(|item| **item == wanted))
+            }
+            ("k:", text) => {
+                let keys: Value = serde_json::from_str(text).expect("keys");
+                // A key that is not given has its default.
+                let fits = |item: &Value| {
+                    let mut keys = keys.as_object().into_iter().flatten();
+                    item.is_object() && keys.all(|(name, key)| item.get(name).is_none_or(|given| given == key))
+                };
+                value.as_array().and_then(|list| list.iter().find(|item| fits(item)))
+            }
+            _ => panic!("{part:?} is no part of a path"),
+        };
+        let owned = owned.unwrap_or_else(|| panic!("{manager} owns {part}, which is not in {value}"));
+        check_owned(below, owned, manager);
     }
 }
 

@@ -1,7 +1,8 @@
-//! Properties of what the server reads first, which must hold for all input bytes: paths, queries, and bodies in binary
-//! form. Shared by fuzz targets and by the ordinary tests of the server, which both have the module of routes in their
-//! roots.
+//! Properties of what the server reads first, which must hold for all input bytes: paths, queries, headers, bodies in
+//! binary form, and the frames of port-forward. Shared by fuzz targets and by the ordinary tests of the server, which
+//! both have these modules of the server in their roots.
 
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use tally_api::decode::decode_as;
 use tally_api::options::{
     DeleteOptions, FieldValidation, Format, ListOptions, Query, ReadAt, WatchOptions, Write, WriteOptions,
@@ -9,7 +10,9 @@ use tally_api::options::{
 use tally_api::protobuf;
 use tally_api::schema::schema;
 
-use crate::http::route::{Route, Verb};
+use crate::http::negotiate::{self, View};
+use crate::http::route::{Route, Verb, is_session};
+use crate::sessions::spdy::{ClientFrame, SpdyDecoder};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
@@ -29,7 +32,10 @@ pub fn address(data: &[u8]) {
             for (method, watch) in METHODS.iter().flat_map(|method| [(method, false), (method, true)]) {
                 let verb = place.verb(method, watch);
                 let reads = matches!(verb, Some(Verb::Get | Verb::List | Verb::Watch));
-                assert!(verb.is_none() || reads == (*method == "GET"), "only GET reads, and it does nothing else");
+                // The upgrade to a stream to a Pod is a GET by which commands are run.
+                let upgrades = place.subresource.is_some_and(|subresource| is_session(subresource.name));
+                let may_read = *method == "GET" && !upgrades;
+                assert!(verb.is_none() || reads == may_read, "only GET reads, and it does nothing else");
                 let named = matches!(verb, Some(Verb::List | Verb::DeleteCollection));
                 assert!(!named || place.name.is_empty(), "a collection has no name");
             }
@@ -40,6 +46,76 @@ pub fn address(data: &[u8]) {
     let _ = (ReadAt::of_get(&query).is_ok(), ListOptions::parse(&query).is_ok());
     let _ = (WatchOptions::parse(&query, "batch", "jobs").is_ok(), WriteOptions::parse(&query, Write::Create).is_ok());
     let _ = DeleteOptions::of_query(&query).is_ok();
+}
+
+/// Input: an Accept header, a Content-Type, a user agent and a query, one a line.
+pub fn headers(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let mut headers = HeaderMap::new();
+    let mut insert = |name: HeaderName| {
+        if let Some(value) = lines.next().and_then(|line| HeaderValue::from_bytes(line).ok()) {
+            headers.insert(name, value);
+        }
+    };
+    [ACCEPT, CONTENT_TYPE, USER_AGENT].into_iter().for_each(&mut insert);
+    let query = lines.next().and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default();
+    let query = Query::parse(query);
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    for binary in [true, false] {
+        match negotiate::output(&headers, &query, binary) {
+            Ok(chosen) => {
+                let named = accept.contains(chosen.media_type());
+                assert!(named || accept.trim().is_empty() || accept.contains("/*"), "{accept}: {chosen:?}");
+                assert!(binary || chosen.format != Format::Protobuf);
+                assert!(
+                    chosen.format != Format::Protobuf || !chosen.pretty && !matches!(chosen.view, View::Table { .. })
+                );
+            }
+            Err(failure) => assert_eq!(failure.code, 406),
+        }
+    }
+    if let Ok((chosen, _)) = negotiate::discovery(&headers, &query) {
+        assert!(chosen.format != Format::Protobuf && chosen.view == View::Plain);
+    }
+    let failed = negotiate::of_failure(&headers);
+    assert!(failed.view == View::Plain && failed.format != Format::Yaml);
+    let _ = negotiate::check_accept(&headers, negotiate::OBJECTS, true);
+    let (body, patch) = (negotiate::input(&headers), negotiate::patch(&headers));
+    assert!(body.is_err() || patch.is_err(), "a patch is no object");
+    assert!(body.err().into_iter().chain(patch.err()).all(|failure| failure.code == 415));
+}
+
+/// Input: the size of the pieces in which the bytes of a client of port-forward arrive, and these bytes.
+pub fn spdy(data: &[u8]) {
+    let Some((size, bytes)) = data.split_first() else { return };
+    let whole = read_frames(bytes, bytes.len().max(1));
+    let pieces = read_frames(bytes, usize::from(*size).max(1));
+    assert_eq!(pieces, whole, "it makes no difference how the bytes are cut");
+}
+
+/// What the frames say, with the content of a stream joined, and whether they ended in an error.
+fn read_frames(bytes: &[u8], size: usize) -> (Vec<ClientFrame>, bool) {
+    let mut decoder = SpdyDecoder::default();
+    let mut frames: Vec<ClientFrame> = Vec::new();
+    for piece in bytes.chunks(size) {
+        decoder.push(piece);
+        loop {
+            match decoder.next() {
+                Ok(Some(ClientFrame::Data { stream, content, is_last })) => match frames.last_mut() {
+                    Some(ClientFrame::Data { stream: same, content: before, is_last: false }) if *same == stream => {
+                        let joined = [&before[..], &content[..]].concat();
+                        frames.pop();
+                        frames.push(ClientFrame::Data { stream, content: joined.into(), is_last });
+                    }
+                    _ => frames.push(ClientFrame::Data { stream, content, is_last }),
+                },
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(_) => return (frames, true),
+            }
+        }
+    }
+    (frames, false)
 }
 
 /// Input: the number of a kind, and a message.

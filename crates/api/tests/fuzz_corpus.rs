@@ -27,6 +27,11 @@ fn object() {
 }
 
 #[test]
+fn apply() {
+    replay("apply", properties::apply);
+}
+
+#[test]
 fn patches() {
     replay("patches", properties::patches);
 }

@@ -508,7 +508,86 @@ fn any_document() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The merge patch that makes the second of the first.
+fn merge_difference(old: &Value, new: &Value) -> Value {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return new.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
+    let changed =
+        changed.map(|(key, value)| (key.clone(), merge_difference(old.get(key).unwrap_or(&Value::Null), value)));
+    Value::Object(gone.chain(changed).collect())
+}
+
+/// The operations that make the second of the first.
+fn operations_between(path: &str, old: &Value, new: &Value, operations: &mut Vec<Value>) {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        if old != new {
+            operations.push(json!({"op": "replace", "path": path, "value": new}));
+        }
+        return;
+    };
+    let below = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        operations.push(json!({"op": "remove", "path": below(key)}));
+    }
+    for (key, value) in new {
+        match old.get(key) {
+            Some(before) => operations_between(&below(key), before, value, operations),
+            None => operations.push(json!({"op": "add", "path": below(key), "value": value})),
+        }
+    }
+}
+
+/// The strategic merge patch that makes the second Pod spec, or part of one, of the first.
+fn strategic_difference(old: &Value, new: &Value) -> Value {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return new.clone() };
+    let mut patch = serde_json::Map::new();
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in new.iter().filter(|(key, value)| old.get(*key) != Some(*value)) {
+        let before = old.get(key).unwrap_or(&Value::Null);
+        let (true, Some(before), Some(after)) =
+            (matches!(key.as_str(), "containers" | "env"), before.as_array(), value.as_array())
+        else {
+            patch.insert(key.clone(), strategic_difference(before, value));
+            continue;
+        };
+        let named = |list: &[Value], name: &Value| list.iter().find(|item| item["name"] == *name).cloned();
+        let mut items = Vec::new();
+        for item in after {
+            let before = named(before, &item["name"]).unwrap_or(Value::Null);
+            let mut item_patch = strategic_difference(&before, item);
+            item_patch["name"] = item["name"].clone();
+            items.push(item_patch);
+        }
+        let gone = before.iter().filter(|item| named(after, &item["name"]).is_none());
+        items.extend(gone.map(|item| json!({"$patch": "delete", "name": item["name"]})));
+        let order: Vec<_> = after.iter().map(|item| json!({"name": item["name"]})).collect();
+        patch.insert(key.clone(), items.into());
+        patch.insert(format!("$setElementOrder/{key}"), order.into());
+    }
+    patch.into()
+}
+
 proptest! {
+    #[test]
+    fn the_difference_of_two_objects_makes_the_second_of_the_first(old in pod_spec(), new in pod_spec()) {
+        let pod = |spec| object("pods", json!({"metadata": {"name": "p"}, "spec": spec}));
+        let (old, new) = (pod(old), pod(new));
+        let mut operations = Vec::new();
+        operations_between("", &old, &new, &mut operations);
+        for (kind, patch) in [
+            (PatchKind::Json, operations.into()),
+            (PatchKind::Merge, merge_difference(&old, &new)),
+            (PatchKind::Strategic, strategic_difference(&old, &new)),
+        ] {
+            let text = patch.to_string();
+            let made = patched(resource("pods"), kind, old.clone(), text.as_bytes(), FieldValidation::Strict).unwrap();
+            prop_assert_eq!(made.object, new.clone(), "{:?}: {}", kind, text);
+        }
+    }
+
     #[test]
     fn what_a_patch_does_not_name_is_as_if_it_had_been_held_to_the_schema_again(current in pod_spec(), change in pod_spec()) {
         let current = object("pods", json!({"metadata": {"name": "p"}, "spec": current, "status": {"phase": "Pending"}}));

@@ -27,6 +27,16 @@ fn address() {
 }
 
 #[test]
+fn headers() {
+    replay("headers", properties::headers);
+}
+
+#[test]
+fn spdy() {
+    replay("spdy", properties::spdy);
+}
+
+#[test]
 fn binary() {
     replay("binary", properties::binary);
 }

@@ -28,7 +28,7 @@ use crate::http::flow::{FlowControl, FlowShare, ShareKind};
 use crate::http::idle::{HeldByResponse, RequestGuard, Requests};
 use crate::http::metrics::{RequestLabels, ServerMetrics};
 use crate::http::negotiate::{self, ResponseFormat};
-use crate::http::route::{Route, Verb};
+use crate::http::route::{Route, Verb, is_session};
 use crate::objects::extras;
 use crate::objects::logs::Logs;
 use crate::objects::{self, RequestContext};
@@ -209,7 +209,7 @@ impl ApiHandler {
                 _ => {}
             }
             let is_followed_log = labels.subresource == "log" && query.flag("follow").unwrap_or(false);
-            let is_session = sessions::is_session(labels.subresource);
+            let is_session = is_session(labels.subresource);
             if is_session {
                 labels.verb = "CONNECT";
             }

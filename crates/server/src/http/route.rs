@@ -9,8 +9,6 @@ use tally_api::catalog;
 use tally_api::kinds::{Resource, Subresource};
 use tally_api::options::unescape;
 
-use crate::sessions::is_session;
-
 #[derive(Debug)]
 pub enum Route<'a> {
     /// `/healthz`, `/livez`, `/readyz`, and one of their checks.
@@ -192,6 +190,11 @@ fn place<'a>(group: &'a str, version: &'a str, rest: &'a str) -> Option<Resource
         _ => None,
     };
     place.filter(|place| !place.watch || (place.subresource.is_none() && place.resource.allows("watch")))
+}
+
+/// Whether requests for this subresource upgrade the connection to a stream to or from a Pod.
+pub fn is_session(subresource: &str) -> bool {
+    matches!(subresource, "exec" | "attach" | "portforward")
 }
 
 impl ResourcePath<'_> {

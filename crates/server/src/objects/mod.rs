@@ -35,8 +35,7 @@ use crate::encode::{self, Encoder, HttpResponse};
 use crate::http::flow::{FlowShare, ShareKind, TooManyRequests};
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat, View};
-use crate::http::route::{ResourcePath, Verb};
-use crate::sessions;
+use crate::http::route::{ResourcePath, Verb, is_session};
 
 /// A body that is too long is read on and discarded, up to this length and for this long, because many clients read the
 /// response only after they have sent the body.
@@ -121,7 +120,7 @@ impl RequestContext<'_> {
 
     /// A stream to or from a Pod (`sessions`).
     pub fn is_session(&self) -> bool {
-        self.place.subresource.is_some_and(|subresource| sessions::is_session(subresource.name))
+        self.place.subresource.is_some_and(|subresource| is_session(subresource.name))
     }
 
     fn is_log(&self) -> bool {

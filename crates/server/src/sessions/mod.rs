@@ -109,11 +109,6 @@ impl Default for SessionPlaces {
     }
 }
 
-/// Whether requests for this subresource are served here.
-pub fn is_session(subresource: &str) -> bool {
-    matches!(subresource, "exec" | "attach" | "portforward")
-}
-
 /// The response to a request for a session: the upgrade, or why there is none.
 pub fn serve(
     context: &RequestContext<'_>,
