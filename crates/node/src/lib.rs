@@ -16,6 +16,7 @@ pub mod log_limit;
 pub mod logs;
 mod losses;
 pub mod mailbox;
+pub mod meter;
 pub mod node;
 pub mod notes;
 mod object;

@@ -80,7 +80,8 @@ fn every_field_has_a_number_and_no_number_is_used_twice() {
 /// API-34
 #[test]
 fn every_served_kind_can_be_written() {
-    for resource in catalog::resources() {
+    // Figures are written as text.
+    for resource in catalog::resources().iter().filter(|row| !catalog::is_measured(row)) {
         assert!(protobuf::structure(&resource.api_version(), resource.kind).is_some(), "{}", resource.kind);
         // The options of streams are in the query, never in a body.
         for subresource in resource.subresources.iter().filter(|found| !found.kind.ends_with("Options")) {

@@ -43,7 +43,7 @@
 
 pub mod abilities;
 mod attempt;
-mod cgroup;
+pub(crate) mod cgroup;
 mod check;
 mod command;
 mod confine;
