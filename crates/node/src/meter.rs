@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use crate::port::Attempt;
 use crate::shim::layout::Layout;
 use crate::shim::processes::{self, Process};
-use crate::shim::cgroup;
+use crate::shim::{self, cgroup};
 
 /// The shortest time for an average. Containers that have run for less have no figures yet.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
@@ -156,7 +156,8 @@ fn sample(root: &Path) -> Sample {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let unit = Unit::of_this_machine();
     let all = processes::all();
-    let mut attempts = attribute(&all, own, |process| attempt(&processes::marked(process.pid, &root)?), unit);
+    let marked = |process: &Process| attempt(&processes::marked(process.pid, &root)?);
+    let mut attempts = attribute(&all, own, marked, is_launcher, unit);
     let layout = Layout::new(&root);
     for (attempt, used) in &mut attempts {
         let groups = cgroup::directories_of(&layout, attempt);
@@ -196,11 +197,19 @@ fn attempt(mark: &str) -> Option<Attempt> {
     Some(Attempt { pod: PodUid::new(pod), container: CompactString::new(container), number })
 }
 
+/// Whether it is a launcher, or the first process of a PID namespace, which is made by one.
+fn is_launcher(process: &Process) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", id(process))).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(shim::COMMAND.as_bytes()) && words.next() == Some(shim::LAUNCH.as_bytes())
+}
+
 /// What the descendants of a process use, by the attempt to which they belong.
 fn attribute(
     all: &[Process],
     ancestor: i32,
-    mut marked: impl FnMut(&Process) -> Option<Attempt>,
+    marked: impl Fn(&Process) -> Option<Attempt>,
+    is_launcher: impl Fn(&Process) -> bool,
     unit: Unit,
 ) -> HashMap<Attempt, AttemptSample> {
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
@@ -215,9 +224,8 @@ fn attribute(
         let mut owner = None;
         let mut open = vec![(*top, false)];
         while let Some((process, is_below)) = open.pop() {
-            let own = if is_below && owner.is_some() { None } else { marked(process) };
-            let is_inside = is_below || own.is_some();
-            owner = owner.or(own);
+            let is_inside = is_below || !is_launcher(process);
+            owner = owner.or_else(|| marked(process));
             if is_inside { of_container.push(process) } else { above.push(process) }
             open.extend(children.get(&id(process)).into_iter().flatten().map(|child| (*child, is_inside)));
         }
@@ -322,11 +330,11 @@ mod tests {
             process(40, 5, 999, 999),
         ];
         let marked = |process: &Process| match id(process) {
-            12 | 13 => Some(named("a")),
+            10..=13 => Some(named("a")),
             20 | 22 | 40 => Some(named("b")),
             _ => None,
         };
-        let found = attribute(&all, 1, marked, UNIT);
+        let found = attribute(&all, 1, marked, |process| matches!(id(process), 10 | 11), UNIT);
         let age = Duration::from_secs(3);
         let expected = [
             (named("a"), AttemptSample { cpu: 15 * NANOS / 100, memory: 15 * 4096, age }),

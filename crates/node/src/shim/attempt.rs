@@ -467,7 +467,7 @@ fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<
     ours.set_nonblocking(true)?;
     let mut command = Command::new(shim.program.path());
     command
-        .args([super::COMMAND, "--launch"])
+        .args([super::COMMAND, super::LAUNCH])
         .env_clear()
         // The process is marked as part of the attempt from the beginning, so that it is found like any other process
         // of it.

@@ -118,6 +118,8 @@ const MOST_WORDS: usize = 4096;
 pub const COMMAND: &str = "node-shim";
 /// An argument of the shim: containers are isolated, and the paths that follow are hidden.
 const ISOLATE: &str = "--isolate";
+/// The first argument of a launcher.
+pub(crate) const LAUNCH: &str = "--launch";
 /// The first argument of the process that tries whether containers can be isolated.
 const TRY_ISOLATION: &str = "--try-isolation";
 
@@ -188,7 +190,7 @@ impl Arguments {
 /// The main function of the shim. `args` are those after `node-shim`. Must be called before any threads or a runtime
 /// are created: the launcher enters namespaces, which the kernel permits only to single-threaded processes.
 pub fn main(args: &[OsString]) -> ExitCode {
-    if args.first().is_some_and(|arg| arg == "--launch") {
+    if args.first().is_some_and(|arg| arg == LAUNCH) {
         return launch::main();
     }
     if args.first().is_some_and(|arg| arg == TRY_ISOLATION) {
