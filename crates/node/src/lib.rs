@@ -7,6 +7,7 @@
 
 pub mod attempts;
 pub mod capabilities;
+mod claims;
 pub mod config_error;
 mod descriptors;
 pub mod each;

@@ -143,6 +143,7 @@ impl ThisNode {
         options.results = tasks.results;
         let name = options.name.to_string();
         let node = NodeAgent::new(options, mailbox.clone());
+        registry.add_provisioner();
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs, name, sessions })
     }

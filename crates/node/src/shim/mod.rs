@@ -14,11 +14,12 @@
 //! ROOT/cgroup                      the control groups of the shim that used the directory last (`cgroup.rs`)
 //! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
-//!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     volumes/NAME                 a directory, or a symlink to a hostPath or to the directory of a claim
 //!     volumes/.NAME                the list of files in it that the shim wrote, if any
 //!     NAME.NUMBER.tmp/             the /tmp of an isolated attempt
 //!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed, but
 //!                                  not before the reader of the output has read them, if there is one
+//! ROOT/claims/UID/                 the files of a claim, as long as the claim exists
 //! ROOT/trash/UID/                  Pods that are being removed
 //! ```
 //!
@@ -452,6 +453,15 @@ impl Shim {
                 Ok(true) => self.discarded.notify_one(),
                 Ok(false) => {}
                 Err(error) => self.note(format!("the volumes of Pod {pod} cannot be removed: {error}")),
+            },
+            ShimCommand::RemoveClaim { uid } => match volumes::remove_claim(&self.layout, &uid) {
+                Ok(was_there) => {
+                    if was_there {
+                        self.discarded.notify_one();
+                    }
+                    self.report(Report::ClaimRemoved { uid });
+                }
+                Err(error) => self.note(format!("the directory of claim {uid} cannot be removed: {error}")),
             },
             // Its descriptors were taken when it was read.
             ShimCommand::Session(_) => {}

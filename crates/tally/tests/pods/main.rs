@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod claims;
 #[path = "../support/mod.rs"]
 mod support;
 mod top;
