@@ -326,7 +326,9 @@ mod tests {
         claims.observe(&claim(1, json!({"finalizers": ["mine"]}), json!({}), pending()));
         assert_eq!(
             steps(&mut claims, false),
-            [r#" {"metadata":{"finalizers":["mine","kubernetes.io/pvc-protection"],"resourceVersion":"1","uid":"u"},"spec":{"storageClassName":"local","volumeName":"pvc-u"}}"#]
+            [
+                r#" {"metadata":{"finalizers":["mine","kubernetes.io/pvc-protection"],"resourceVersion":"1","uid":"u"},"spec":{"storageClassName":"local","volumeName":"pvc-u"}}"#
+            ]
         );
         // Nothing is sent twice, whatever the stream shows.
         claims.observe(&claim(1, json!({"finalizers": ["mine"]}), json!({}), pending()));
@@ -336,7 +338,9 @@ mod tests {
         claims.answered(&"u".into(), &done(claim(2, protected.clone(), volume.clone(), pending())), NOW);
         assert_eq!(
             steps(&mut claims, false),
-            [r#"status {"metadata":{"resourceVersion":"2","uid":"u"},"status":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"phase":"Bound"}}"#]
+            [
+                r#"status {"metadata":{"resourceVersion":"2","uid":"u"},"status":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"phase":"Bound"}}"#
+            ]
         );
         // It is tried again if it fails.
         claims.answered(&"u".into(), &Reply::Unknown, NOW);

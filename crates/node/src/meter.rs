@@ -226,7 +226,11 @@ fn attribute(
         while let Some((process, is_below)) = open.pop() {
             let is_inside = is_below || !is_launcher(process);
             owner = owner.or_else(|| marked(process));
-            if is_inside { of_container.push(process) } else { above.push(process) }
+            if is_inside {
+                of_container.push(process)
+            } else {
+                above.push(process)
+            }
             open.extend(children.get(&id(process)).into_iter().flatten().map(|child| (*child, is_inside)));
         }
         let Some(owner) = owner else { continue };

@@ -186,7 +186,7 @@ pub enum Report {
         pod: PodUid,
         usage: StorageUsage,
     },
-    /// The directory of a claim does not exist, and it is not left behind if the machine is restarted.
+    /// The directory of a claim does not exist any more.
     ClaimRemoved {
         uid: CompactString,
     },

@@ -161,6 +161,7 @@ fn content_of(volume: Value) -> String {
         Ok(volumes) => match &volumes[0].content {
             Content::Empty { in_memory, limit } => format!("empty {in_memory} {limit:?}"),
             Content::Host { path, kind } => format!("host {path} {kind}"),
+            Content::Claim { uid } => format!("claim {uid}"),
             Content::Files(files) => {
                 let line = |file: &tally_node::port::File| {
                     format!("{}={} {:o}", file.path, String::from_utf8_lossy(&file.content), file.mode)

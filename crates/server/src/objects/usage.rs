@@ -189,8 +189,7 @@ mod tests {
     #[test]
     fn a_pod_has_the_form_of_the_reference() {
         let containers = [("a", 0, figure(12_345_678, 1234 << 10, 15_041)), ("b", 3, figure(0, 50 << 20, 2_000))];
-        let containers =
-            containers.map(|(name, run, figure)| (("u".to_owned(), name.to_owned(), run), figure)).into();
+        let containers = containers.map(|(name, run, figure)| (("u".to_owned(), name.to_owned(), run), figure)).into();
         let at = Timestamp::from_seconds(60);
         let figures = UsageFigures { at, machine: Some(figure(1_500_000_000, 3 << 30, 61_500)), containers };
         let measured = Measurement { node: "here", figures };

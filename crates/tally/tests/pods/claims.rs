@@ -97,7 +97,9 @@ async fn data_survives_a_restart() {
     let said = kubectl.ok("logs reader");
     assert!(said.starts_with("hello\n") && said.contains("refused\n"), "{said}");
     // Killed with a claim that is being deleted: the next one removes it.
-    kubectl.ok("patch pvc data --type=json -p [{\"op\":\"add\",\"path\":\"/metadata/finalizers/-\",\"value\":\"test/wait\"}]");
+    kubectl.ok(
+        "patch pvc data --type=json -p [{\"op\":\"add\",\"path\":\"/metadata/finalizers/-\",\"value\":\"test/wait\"}]",
+    );
     kubectl.ok("delete pvc data --wait=false");
     kubectl.server = restarted(kubectl.server, &root).await;
     eventually("its directory is removed", || !directory(&root, &uid).exists());
@@ -130,8 +132,15 @@ async fn a_claim_of_another_class_gets_no_volume_and_that_is_said() {
     kubectl.ok("delete pvc fast --timeout=60s");
     let warned = create(&kubectl, &claim("alone", "").replace("ReadWriteOnce", "ReadWriteOncePod"));
     assert!(warned.contains("access modes are not enforced"), "{warned}");
-    create(&kubectl, &pod("both", "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: \
-        [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", &[container("main", "true")]));
+    create(
+        &kubectl,
+        &pod(
+            "both",
+            "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: \
+        [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]",
+            &[container("main", "true")],
+        ),
+    );
     eventually("a generic ephemeral volume is refused", || {
         kubectl.ok("get pod both -o json").contains("has no ephemeral volumes")
     });
@@ -145,7 +154,11 @@ async fn claims_are_validated_and_warned_about() {
         assert!(warned.contains("this server has no node that provisions volumes"), "{warned}");
         assert_eq!(jsonpath(&kubectl, "pvc/c", ".status.phase"), "Pending");
         for (from, to, told) in [
-            ("accessModes: [ReadWriteOnce]", "", "spec.accessModes: Required value: at least 1 access mode is required"),
+            (
+                "accessModes: [ReadWriteOnce]",
+                "",
+                "spec.accessModes: Required value: at least 1 access mode is required",
+            ),
             ("[ReadWriteOnce]", "[Often]", "spec.accessModes: Unsupported value: \"Often\": supported values: "),
             ("storage: 1Gi", "", "spec.resources[storage]: Required value"),
             ("storage: 1Gi", "storage: 0", "spec.resources[storage]: Invalid value: \"0\": must be greater than zero"),

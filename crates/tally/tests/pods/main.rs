@@ -7,10 +7,10 @@
 mod claims;
 #[path = "../support/mod.rs"]
 mod support;
-mod top;
 #[path = "../processes/tool.rs"]
 #[allow(dead_code, reason = "some of it is for other tests")]
 mod tool;
+mod top;
 
 use support::kubectl::Kubectl;
 
