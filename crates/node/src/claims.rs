@@ -167,13 +167,8 @@ impl Claims {
         self.due.append(&mut self.held);
     }
 
-    /// What is to be done now. `is_used`: a Pod of this node uses the claim of this namespace and name. None: not all
-    /// Pods are known.
-    pub fn steps(
-        &mut self,
-        is_used: Option<&dyn Fn(&str, &str) -> bool>,
-        now: Timestamp,
-    ) -> Vec<(CompactString, ClaimStep)> {
+    /// What is to be done now. `is_used`: a Pod of this node uses, or may use, the claim of this namespace and name.
+    pub fn steps(&mut self, is_used: impl Fn(&str, &str) -> bool, now: Timestamp) -> Vec<(CompactString, ClaimStep)> {
         let mut steps = Vec::new();
         for uid in std::mem::take(&mut self.due) {
             let Some(claim) = self.known.get_mut(&uid) else { continue };
@@ -190,7 +185,7 @@ impl Claims {
             }
             let metadata = &claim.view.metadata;
             match claim.directory {
-                Directory::Kept if is_used.is_none_or(|is_used| is_used(&metadata.namespace, &metadata.name)) => {
+                Directory::Kept if is_used(&metadata.namespace, &metadata.name) => {
                     self.held.insert(uid);
                 }
                 Directory::Kept => {
@@ -297,12 +292,11 @@ mod tests {
     }
 
     fn steps(claims: &mut Claims, is_used: bool) -> Vec<String> {
-        let used = |_: &str, _: &str| is_used;
         let told = |(uid, step): (CompactString, ClaimStep)| match step {
             ClaimStep::Remove => format!("remove {uid}"),
             ClaimStep::Request(call) => format!("{} {}", call.subresource, String::from_utf8_lossy(&call.body)),
         };
-        claims.steps(Some(&used), NOW).into_iter().map(told).collect()
+        claims.steps(|_, _| is_used, NOW).into_iter().map(told).collect()
     }
 
     fn done(bytes: Vec<u8>) -> Reply {
@@ -347,8 +341,7 @@ mod tests {
         assert_eq!(steps(&mut claims, false), [""; 0]);
         let at = claims.wake_at(NOW).unwrap();
         assert!(at > NOW);
-        let used = |_: &str, _: &str| false;
-        assert_eq!(claims.steps(Some(&used), at).len(), 1);
+        assert_eq!(claims.steps(|_, _| false, at).len(), 1);
         claims.answered(&"u".into(), &done(claim(3, protected, volume, bound())), NOW);
         assert_eq!(steps(&mut claims, false), [""; 0]);
         assert_eq!(claims.wake_at(NOW), None);
@@ -376,8 +369,6 @@ mod tests {
         let ending = json!({"finalizers": [PROTECTION, "mine"], "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let object = claim(5, ending, json!({"volumeName": "pvc-u"}), bound());
         claims.observe(&object);
-        assert_eq!(claims.steps(None, NOW), [], "not all Pods are known");
-        claims.released();
         assert_eq!(steps(&mut claims, true), [""; 0], "it is used");
         claims.released();
         assert_eq!(steps(&mut claims, false), ["remove u"]);

@@ -350,6 +350,7 @@ impl NodeAgent {
     fn recover(&mut self, now: Timestamp) {
         let again = std::mem::replace(&mut self.recovered, true);
         self.claims.interrupt();
+        self.claims.released();
         if again {
             self.checks.clear();
             // These commands were decided before the crash was known; what is still to be done is requested again.
@@ -546,8 +547,10 @@ impl NodeAgent {
         if self.drain_within.is_some() {
             return;
         }
-        let is_used = |namespace: &str, name: &str| self.pods.values().any(|known| known.uses_claim(namespace, name));
-        let is_used: Option<&dyn Fn(&str, &str) -> bool> = if self.knows_all() { Some(&is_used) } else { None };
+        let knows_all = self.knows_all();
+        let is_used = |namespace: &str, name: &str| {
+            !knows_all || self.pods.values().any(|known| known.uses_claim(namespace, name))
+        };
         for (uid, step) in self.claims.steps(is_used, now) {
             match step {
                 ClaimStep::Request(call) => self.asked.ask(Purpose::Claim(uid), call, out),
