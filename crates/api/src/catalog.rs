@@ -31,9 +31,14 @@ pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Reso
     resources().iter().copied().find(found)
 }
 
-/// Whether the resource has no stored objects: reviews, and the collection of bindings.
+/// Whether the resource has no stored objects: reviews, the collection of bindings, and figures.
 pub fn is_virtual(resource: &Resource) -> bool {
     resource.storage.is_empty()
+}
+
+/// Whether the objects are figures of what Pods and nodes use, which are measured when they are asked for.
+pub fn is_measured(resource: &Resource) -> bool {
+    resource.group == METRICS
 }
 
 /// The deprecation warning that every response for this resource contains.
@@ -42,9 +47,14 @@ pub fn deprecation(resource: &Resource) -> Option<&'static str> {
     (resource.group.is_empty() && resource.plural == "endpoints").then_some(endpoints)
 }
 
-/// The named groups, in the order of discovery. Each has one version, `v1`.
+/// The named groups, in the order of discovery.
 pub fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().copied()
+}
+
+/// The version of a group. Each has one.
+pub fn version_of(group: &str) -> &'static str {
+    if group == METRICS { "v1beta1" } else { "v1" }
 }
 
 const CORE: &str = "";
@@ -59,8 +69,10 @@ const SCHEDULING: &str = "scheduling.k8s.io";
 /// Not a group that is served: only its Scale is used.
 const AUTOSCALING: &str = "autoscaling";
 const COORDINATION: &str = "coordination.k8s.io";
+const METRICS: &str = "metrics.k8s.io";
 
-const GROUPS: &[&str] = &[APPS, EVENTS, AUTHENTICATION, AUTHORIZATION, BATCH, POLICY, RBAC, SCHEDULING, COORDINATION];
+const GROUPS: &[&str] =
+    &[APPS, EVENTS, AUTHENTICATION, AUTHORIZATION, BATCH, POLICY, RBAC, SCHEDULING, COORDINATION, METRICS];
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Namespaces cannot be deleted as a collection.
@@ -102,6 +114,17 @@ const fn resource(
 /// The row of a review: clients create it, and nothing is stored.
 const fn question(group: &'static str, kind: &'static str, names: [&'static str; 2]) -> Resource {
     Resource { verbs: CREATE, storage: "", namespaced: false, ..resource(group, kind, names, &OrdinaryRules) }
+}
+
+/// The row of figures: they are measured when a client reads them, and nothing is stored. Their names are those of what is
+/// measured, so that `kubectl get` finds that.
+const fn figures(kind: &'static str, plural: &'static str) -> Resource {
+    Resource {
+        version: "v1beta1",
+        verbs: &["get", "list"],
+        storage: "",
+        ..resource(METRICS, kind, [plural, ""], &OrdinaryRules)
+    }
 }
 
 const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
@@ -305,4 +328,6 @@ static RESOURCES: &[&Resource] = &[
         ..resource(SCHEDULING, "PriorityClass", ["priorityclasses", "priorityclass"], &PriorityClassRules)
     },
     &Resource { create_on_update: true, ..resource(COORDINATION, "Lease", ["leases", "lease"], &LeaseRules) },
+    &Resource { namespaced: false, ..figures("NodeMetrics", "nodes") },
+    &figures("PodMetrics", "pods"),
 ];

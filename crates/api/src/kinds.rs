@@ -103,6 +103,11 @@ pub trait Rules: Sync {
         Vec::new()
     }
 
+    /// Warnings about a new object that depend on what else there is in the cluster.
+    fn cluster_warnings(&self, _object: &Value, _cluster: &dyn ClusterObjects) -> Vec<String> {
+        Vec::new()
+    }
+
     fn update_warnings(&self, _new: &Value, _old: &Value, _part: Part) -> Vec<String> {
         Vec::new()
     }
@@ -175,6 +180,8 @@ pub trait ClusterObjects {
     /// The class of Pods that name none.
     fn default_priority_class(&self) -> Option<Value>;
     fn has_service_account(&self, namespace: &str, name: &str) -> bool;
+    /// Whether there is a node that gives claims their volumes.
+    fn provisions_claims(&self) -> bool;
 }
 
 /// Why admission refuses an object: the end of the message `... is forbidden: `.

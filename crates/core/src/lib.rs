@@ -4,6 +4,7 @@ pub mod accounting;
 pub mod after;
 pub mod backoff;
 pub mod blueprint;
+pub mod claims;
 pub mod conditions;
 pub mod field_error;
 pub mod gates;

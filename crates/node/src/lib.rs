@@ -7,6 +7,7 @@
 
 pub mod attempts;
 pub mod capabilities;
+mod claims;
 pub mod config_error;
 mod descriptors;
 pub mod each;
@@ -16,6 +17,7 @@ pub mod log_limit;
 pub mod logs;
 mod losses;
 pub mod mailbox;
+pub mod meter;
 pub mod node;
 pub mod notes;
 mod object;

@@ -181,6 +181,7 @@ fn refusal(command: &ShimCommand, why: &str) -> Option<Report> {
         | ShimCommand::Clean { .. }
         | ShimCommand::Measure { .. }
         | ShimCommand::RemoveVolumes { .. }
+        | ShimCommand::RemoveClaim { .. }
         | ShimCommand::Session(_)
         | ShimCommand::OutputRead { .. } => None,
     }

@@ -13,6 +13,7 @@ use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
 use tokio::sync::Notify;
 
+use crate::claims::{ClaimStep, Claims};
 use crate::each::RowList;
 use crate::losses::Losses;
 use crate::mailbox::Mailbox;
@@ -49,6 +50,7 @@ pub struct NodeAgent {
     held_up: BTreeSet<PodUid>,
     asked: RequestsInFlight<Purpose>,
     row_lists: RowLists,
+    claims: Claims,
     /// The Pods of the checks in progress.
     checks: HashMap<u64, PodUid, foldhash::fast::FixedState>,
     effects: Effects,
@@ -72,12 +74,26 @@ enum Entry {
     Cleaning,
 }
 
+impl KnownPod {
+    /// A Pod that has ended uses nothing.
+    fn uses_claim(&self, namespace: &str, name: &str) -> bool {
+        let pod = match &self.entry {
+            Entry::Waiting(pod) => pod,
+            Entry::Live(worker) => worker.pod(),
+            Entry::Over(_) | Entry::Cleaning => return false,
+        };
+        let mut claims = pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        pod.metadata.namespace == namespace && claims.any(|claim| claim.claim_name == name)
+    }
+}
+
 enum Purpose {
     Node,
     ReadRows(ListName),
     Read(PodUid, Source),
     Write(PodUid),
     Remove(PodUid),
+    Claim(CompactString),
 }
 
 /// Enough of a Pod to decide whether it is bound to this node.
@@ -119,6 +135,7 @@ impl NodeAgent {
             held_up: BTreeSet::new(),
             asked: RequestsInFlight::default(),
             row_lists: RowLists::default(),
+            claims: Claims::default(),
             checks: HashMap::default(),
             effects: Effects::default(),
             drain_within: None,
@@ -220,6 +237,7 @@ impl NodeAgent {
     }
 
     fn forget(&mut self, uid: &PodUid) {
+        self.claims.released();
         if let Some(timer) = self.pods.remove(uid).and_then(|known| known.timer) {
             self.timers.remove(&(timer, uid.clone()));
         }
@@ -227,6 +245,7 @@ impl NodeAgent {
 
     fn pods_listed(&mut self) {
         self.listed = true;
+        self.claims.released();
         let epoch = self.epoch;
         let missing = self.pods.iter().filter(|(_, known)| known.epoch != epoch).map(|(uid, _)| uid.clone());
         for uid in missing.collect::<Vec<_>>() {
@@ -305,6 +324,7 @@ impl NodeAgent {
                 let pod = pod.clone();
                 return self.forget(&pod);
             }
+            Report::ClaimRemoved { uid } => return self.claims.removed(uid),
             Report::Checked { id, .. } => match self.checks.remove(id) {
                 Some(uid) => uid,
                 None => return,
@@ -329,6 +349,8 @@ impl NodeAgent {
     /// doing has ended.
     fn recover(&mut self, now: Timestamp) {
         let again = std::mem::replace(&mut self.recovered, true);
+        self.claims.interrupt();
+        self.claims.released();
         if again {
             self.checks.clear();
             // These commands were decided before the crash was known; what is still to be done is requested again.
@@ -387,6 +409,9 @@ impl NodeAgent {
         if let Purpose::ReadRows(name) = purpose {
             return self.rows_read(name, reply);
         }
+        if let Purpose::Claim(uid) = &purpose {
+            return self.claims.answered(uid, reply, now);
+        }
         let (Purpose::Read(uid, _) | Purpose::Write(uid) | Purpose::Remove(uid)) = &purpose else {
             self.object.answered(reply, &self.options.name, now);
             return;
@@ -405,7 +430,7 @@ impl NodeAgent {
             }
             Purpose::Write(uid) => worker.written(heard(reply, uid), now),
             Purpose::Remove(uid) => worker.removed(heard(reply, uid), now),
-            Purpose::Node | Purpose::ReadRows(_) => {}
+            Purpose::Node | Purpose::ReadRows(_) | Purpose::Claim(_) => {}
         }
         self.due.insert(uid.clone());
     }
@@ -459,8 +484,10 @@ impl NodeAgent {
         }
         if worker.is_gone() && worker.is_cleaning() {
             known.entry = Entry::Cleaning;
+            self.claims.released();
         } else if worker.is_settled() {
             known.entry = Entry::Over(worker.revision());
+            self.claims.released();
         }
         let wanted = wanted.filter(|_| matches!(known.entry, Entry::Live(_)));
         let before = std::mem::replace(&mut known.timer, wanted);
@@ -494,6 +521,7 @@ impl NodeAgent {
         while let Some(uid) = self.due.pop_first() {
             self.look(&uid, now, out);
         }
+        self.tend_claims(now, out);
         let exists = |pod: &PodUid| self.pods.contains_key(pod);
         self.losses.forget(now, exists);
         if let Some(call) = self.object.ask(&self.options, self.losses.text(), now) {
@@ -510,7 +538,25 @@ impl NodeAgent {
             }
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        out.wake_at = timer.into_iter().chain(self.object.ask_at(now)).min();
+        let claims = self.claims.wake_at(now).filter(|_| self.drain_within.is_none());
+        out.wake_at = timer.into_iter().chain(self.object.ask_at(now)).chain(claims).min();
+    }
+
+    /// Binds new claims, and lets go of those that are deleted and not used.
+    fn tend_claims(&mut self, now: Timestamp, out: &mut Outbox) {
+        if self.drain_within.is_some() {
+            return;
+        }
+        let knows_all = self.knows_all();
+        let is_used = |namespace: &str, name: &str| {
+            !knows_all || self.pods.values().any(|known| known.uses_claim(namespace, name))
+        };
+        for (uid, step) in self.claims.steps(is_used, now) {
+            match step {
+                ClaimStep::Request(call) => self.asked.ask(Purpose::Claim(uid), call, out),
+                ClaimStep::Remove => self.effects.commands.push(ShimCommand::RemoveClaim { uid }),
+            }
+        }
     }
 }
 
@@ -555,7 +601,7 @@ impl Controller for NodeAgent {
     }
 
     fn streams(&self) -> Vec<Stream> {
-        vec![Stream::of(Kind::NODE), Stream::of(Kind::POD)]
+        vec![Stream::of(Kind::NODE), Stream::of(Kind::POD), Stream::of(Kind::PERSISTENT_VOLUME_CLAIM)]
     }
 
     fn pokes(&self) -> Option<Arc<Notify>> {
@@ -576,6 +622,10 @@ impl Controller for NodeAgent {
                 }
             }
             Input::InitDone(Kind::POD, _) => self.pods_listed(),
+            Input::Init(Kind::PERSISTENT_VOLUME_CLAIM) => self.claims.listing(),
+            Input::Apply(Kind::PERSISTENT_VOLUME_CLAIM, bytes) => self.claims.observe(&bytes),
+            Input::Delete(Kind::PERSISTENT_VOLUME_CLAIM, bytes) => self.claims.gone(&bytes),
+            Input::InitDone(Kind::PERSISTENT_VOLUME_CLAIM, _) => self.claims.listed(),
             Input::Response { request, reply, .. } => {
                 if let Some(purpose) = self.asked.answered(request) {
                     self.answered(purpose, &reply, now);

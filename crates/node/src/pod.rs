@@ -377,9 +377,17 @@ pub struct Volume {
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<DownwardVolume>,
     pub projected: Option<Projected>,
+    pub persistent_volume_claim: Option<ClaimVolume>,
     /// Kinds of volumes that this node does not support; only the names matter.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimVolume {
+    pub claim_name: CompactString,
+    pub read_only: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -51,6 +51,10 @@ pub enum ShimCommand {
     RemoveVolumes {
         pod: PodUid,
     },
+    /// Removes the directory of a claim. No Pod may be using it.
+    RemoveClaim {
+        uid: CompactString,
+    },
     /// The reader of an attempt's output has read all log files before this one. None: it has read everything, and the
     /// attempt has ended. Not answered.
     OutputRead {
@@ -182,6 +186,10 @@ pub enum Report {
         pod: PodUid,
         usage: StorageUsage,
     },
+    /// The directory of a claim does not exist any more.
+    ClaimRemoved {
+        uid: CompactString,
+    },
 }
 
 /// The disk space that a Pod uses, in bytes.
@@ -272,6 +280,8 @@ pub enum Content {
     Files(Vec<File>),
     /// A path on this machine; `kind` as in `hostPath.type`.
     Host { path: String, kind: CompactString },
+    /// The directory of a claim, which stays when the Pod ends.
+    Claim { uid: CompactString },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

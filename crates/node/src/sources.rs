@@ -1,4 +1,4 @@
-//! The ConfigMaps and Secrets that a Pod refers to, the tokens that its volumes contain, and their content.
+//! The ConfigMaps, Secrets and claims that a Pod refers to, the tokens that its volumes contain, and their content.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ pub enum Source {
     ConfigMap(CompactString),
     Secret(CompactString),
     Token(TokenSource),
+    /// A claim for storage.
+    Claim(CompactString),
 }
 
 /// A token of a service account. It is requested, not read.
@@ -65,11 +67,15 @@ impl Source {
             Self::ConfigMap(_) => Kind::CONFIG_MAP,
             Self::Secret(_) => Kind::SECRET,
             Self::Token(_) => Kind::SERVICE_ACCOUNT,
+            Self::Claim(_) => Kind::PERSISTENT_VOLUME_CLAIM,
         }
     }
 
     pub fn name(&self) -> &CompactString {
-        let (Self::ConfigMap(name) | Self::Secret(name) | Self::Token(TokenSource { account: name, .. })) = self;
+        let (Self::ConfigMap(name)
+        | Self::Secret(name)
+        | Self::Claim(name)
+        | Self::Token(TokenSource { account: name, .. })) = self;
         name
     }
 
@@ -94,6 +100,7 @@ impl Source {
         let kind = match self {
             Self::ConfigMap(_) => "configmap",
             Self::Secret(_) => "secret",
+            Self::Claim(_) => "persistentvolumeclaim",
             Self::Token(token) => {
                 return format!("the API server issues no token for serviceaccount {:?}", token.account);
             }
@@ -117,6 +124,7 @@ impl Source {
         for volume in pod.spec.volumes.iter().filter(|volume| Some(volume.name.as_str()) != without) {
             named.extend(volume.config_map.iter().map(|it| Self::ConfigMap(it.name.clone())));
             named.extend(volume.secret.iter().map(|it| Self::Secret(it.secret_name.clone())));
+            named.extend(volume.persistent_volume_claim.iter().map(|it| Self::Claim(it.claim_name.clone())));
             for from in volume.projected.iter().flat_map(|projected| &projected.sources) {
                 named.extend(from.config_map.iter().map(|it| Self::ConfigMap(it.name.clone())));
                 named.extend(from.secret.iter().map(|it| Self::Secret(it.secret_name.clone())));
@@ -137,6 +145,11 @@ impl Sources {
     pub fn get(&self, source: Source) -> Option<SourceObject<'_>> {
         let object = self.0.get(&source)?.as_ref()?;
         Some(SourceObject { object, secret: matches!(source, Source::Secret(_)) })
+    }
+
+    /// None: it does not exist.
+    pub fn claim(&self, name: CompactString) -> Option<&Value> {
+        self.0.get(&Source::Claim(name))?.as_ref()
     }
 
     /// None: it was not issued.

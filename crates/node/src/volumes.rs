@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+use tally_core::claims;
+
 use crate::config_error::ContainerConfigError;
 use crate::env::{Environment, UnsetVariable};
 use crate::facts;
 use crate::options::NodeOptions;
 use crate::pod::{
-    ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, TokenProjection, Volume, quantity,
+    ClaimVolume, ConfigMapVolume, Container, DownwardVolume, Item, Pod, SecretVolume, TokenProjection, Volume, quantity,
 };
 use crate::port::{self, Content, File, Mount};
 use crate::sources::{Source, Sources, TokenSource};
@@ -45,6 +48,8 @@ fn content(pod: &Pod, node: &NodeOptions, sources: &Sources, volume: &Volume) ->
         return Ok(Content::Empty { in_memory, limit: limit.filter(|limit| *limit > 0) });
     } else if let Some(host) = &volume.host_path {
         return Ok(Content::Host { path: host.path.clone(), kind: host.kind.clone() });
+    } else if let Some(claim) = &volume.persistent_volume_claim {
+        return claimed(sources, claim);
     } else if let Some(map) = &volume.config_map {
         files.config_map(sources, map, map.default_mode)?;
     } else if let Some(secret) = &volume.secret {
@@ -76,10 +81,31 @@ fn content(pod: &Pod, node: &NodeOptions, sources: &Sources, volume: &Volume) ->
         let kind = volume.other.keys().next().map_or("", String::as_str);
         return Err(VolumeError::Unsupported(format!(
             "this node runs Pods as plain processes and has no {kind} volumes; it offers emptyDir, hostPath, \
-             configMap, secret, downwardAPI and projected"
+             persistentVolumeClaim, configMap, secret, downwardAPI and projected"
         )));
     }
     Ok(Content::Files(files.0.into_iter().map(|(path, (content, mode))| File { path, content, mode }).collect()))
+}
+
+/// CLAIM-3: the directory of a claim, once the claim is bound.
+fn claimed(sources: &Sources, claim: &ClaimVolume) -> Result<Content, VolumeError> {
+    let source = Source::Claim(claim.claim_name.clone());
+    let Some(object) = sources.claim(claim.claim_name.clone()) else {
+        return Err(VolumeError::Missing(source.not_found()));
+    };
+    let told = |what: &str| format!("persistentvolumeclaim {:?} {what}", claim.claim_name);
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let uid = text("/metadata/uid");
+    if object.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(VolumeError::Missing(told("is being deleted")));
+    }
+    if let Some(why) = claims::obstacle(uid, object.get("spec").unwrap_or(&Value::Null)) {
+        return Err(VolumeError::Unsupported(told(&format!("gets no volume: {why}"))));
+    }
+    if text("/spec/volumeName").is_empty() {
+        return Err(VolumeError::Missing(told("is not bound yet")));
+    }
+    Ok(Content::Claim { uid: uid.into() })
 }
 
 /// By path: of two files with the same path the later one wins.

@@ -42,6 +42,16 @@ fn sources() -> Sources {
         |audience: &str| Source::Token(TokenSource { account: "sa".into(), audience: audience.into(), seconds: 3600 });
     sources.0.insert(token(""), Some(json!({"status": {"token": "signed"}})));
     sources.0.insert(token("x"), None);
+    for (name, metadata, spec) in [
+        ("data", json!({}), json!({"volumeName": "pvc-u"})),
+        ("new", json!({}), json!({})),
+        ("old", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({"volumeName": "pvc-u"})),
+        ("fast", json!({}), json!({"storageClassName": "fast"})),
+    ] {
+        let mut claim = json!({"metadata": metadata, "spec": spec});
+        claim["metadata"]["uid"] = "u".into();
+        sources.0.insert(Source::Claim(name.into()), Some(claim));
+    }
     sources
 }
 
@@ -161,6 +171,7 @@ fn content_of(volume: Value) -> String {
         Ok(volumes) => match &volumes[0].content {
             Content::Empty { in_memory, limit } => format!("empty {in_memory} {limit:?}"),
             Content::Host { path, kind } => format!("host {path} {kind}"),
+            Content::Claim { uid } => format!("claim {uid}"),
             Content::Files(files) => {
                 let line = |file: &tally_node::port::File| {
                     format!("{}={} {:o}", file.path, String::from_utf8_lossy(&file.content), file.mode)
@@ -225,7 +236,16 @@ fn what_volumes_hold() {
         (
             json!({"csi": {"driver": "x"}}),
             "!! v: this node runs Pods as plain processes and has no csi volumes; it offers emptyDir, hostPath, \
-             configMap, secret, downwardAPI and projected",
+             persistentVolumeClaim, configMap, secret, downwardAPI and projected",
+        ),
+        (json!({"persistentVolumeClaim": {"claimName": "data"}}), "claim u"),
+        (json!({"persistentVolumeClaim": {"claimName": "new"}}), "! v: persistentvolumeclaim \"new\" is not bound yet"),
+        (json!({"persistentVolumeClaim": {"claimName": "old"}}), "! v: persistentvolumeclaim \"old\" is being deleted"),
+        (json!({"persistentVolumeClaim": {"claimName": "nope"}}), "! v: persistentvolumeclaim \"nope\" not found"),
+        (
+            json!({"persistentVolumeClaim": {"claimName": "fast"}}),
+            "!! v: persistentvolumeclaim \"fast\" gets no volume: nothing here provisions volumes of the storage class \
+             \"fast\"; leave out storageClassName, or use \"local\"",
         ),
     ];
     for (volume, expected) in table {

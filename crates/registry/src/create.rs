@@ -136,6 +136,7 @@ impl Registry {
                 return Err(StatusError { warnings: told, ..failure });
             }
             told.extend(resource.rules.create_warnings(&candidate));
+            told.extend(resource.rules.cluster_warnings(&candidate, self));
             if let Err(failure) = limits.check(resource, &candidate, &name) {
                 return Err(StatusError { warnings: told, ..failure });
             }

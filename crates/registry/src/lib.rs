@@ -23,6 +23,7 @@ mod view;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -110,6 +111,8 @@ pub struct Registry {
     quotas: Quotas,
     env: Box<dyn Env>,
     tokens: OnceLock<Arc<dyn TokenIssuer>>,
+    /// There is a node that gives claims their volumes.
+    provisions_claims: AtomicBool,
     gates: FeatureGates,
 }
 
@@ -133,6 +136,7 @@ impl Registry {
             quotas: Quotas::default(),
             env,
             tokens: OnceLock::new(),
+            provisions_claims: AtomicBool::new(false),
             gates: FeatureGates::default(),
         }
     }
@@ -146,6 +150,11 @@ impl Registry {
     /// Sets the source of service account tokens. Only the first call has an effect.
     pub fn add_tokens(&self, issuer: Arc<dyn TokenIssuer>) {
         let _ = self.tokens.set(issuer);
+    }
+
+    /// A node gives claims their volumes from now on: clients that create one are not warned.
+    pub fn add_provisioner(&self) {
+        self.provisions_claims.store(true, Ordering::Relaxed);
     }
 
     /// The time of the registry's environment. Everything that answers for it uses this clock.

@@ -1,5 +1,7 @@
 //! The verbs that only Pods have: binding to a node, and eviction.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::decode::decode_as;
@@ -120,6 +122,10 @@ impl ClusterObjects for Registry {
 
     fn has_service_account(&self, namespace: &str, name: &str) -> bool {
         self.store.get(&format!("serviceaccounts/{namespace}/{name}")).is_some()
+    }
+
+    fn provisions_claims(&self) -> bool {
+        self.provisions_claims.load(Ordering::Relaxed)
     }
 }
 

@@ -217,6 +217,10 @@ fn a_claim_may_not_grow_beyond_a_quota() {
         let target = cluster.target("", "persistentvolumeclaims", "default", "a");
         cluster.merge(target, &json!({"spec": {"resources": {"requests": {"storage": size}}}})).map(|_| ())
     };
+    assert!(grow("10Gi").unwrap_err().message.contains("spec is immutable after creation"), "it is not bound");
+    let target = cluster.target("", "persistentvolumeclaims", "default", "a");
+    let target = tally_registry::Target { subresource: target.resource.subresource("status"), ..target };
+    cluster.merge(target, &json!({"status": {"phase": "Bound", "capacity": {"storage": "6Gi"}}})).unwrap();
     grow("10Gi").unwrap();
     let told = grow("11Gi").unwrap_err().message;
     assert!(

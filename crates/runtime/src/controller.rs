@@ -47,6 +47,7 @@ impl Kind {
     pub const LEASE: Self = Self::new("coordination.k8s.io", "v1", "Lease", "leases", true);
     pub const NAMESPACE: Self = Self::core("Namespace", "namespaces", false);
     pub const NODE: Self = Self::core("Node", "nodes", false);
+    pub const PERSISTENT_VOLUME_CLAIM: Self = Self::core("PersistentVolumeClaim", "persistentvolumeclaims", true);
     pub const POD: Self = Self::core("Pod", "pods", true);
     pub const SECRET: Self = Self::core("Secret", "secrets", true);
     pub const SERVICE_ACCOUNT: Self = Self::core("ServiceAccount", "serviceaccounts", true);

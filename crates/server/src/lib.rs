@@ -31,6 +31,7 @@ pub use http::idle::Requests;
 pub use http::listen::{Deadlines, MOST_CONNECTIONS, Server, ServerOptions};
 pub use http::local::{BackupFiles, LocalServer};
 pub use objects::logs::{Log, LogEnded, LogError, LogRequest, Logs};
+pub use objects::usage::{UsageFigure, UsageFigures, UsageSource};
 pub use sessions::{
     BoxFuture, PodSession, PodSessionControl, PodSessionError, PodSessionKind, PodSessionRequest, PodSessions,
 };

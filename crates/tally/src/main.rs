@@ -13,6 +13,7 @@ mod look;
 mod metrics;
 mod node;
 mod node_sessions;
+mod node_usage;
 mod place;
 mod pod_log;
 mod run;

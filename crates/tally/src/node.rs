@@ -19,6 +19,7 @@ use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::PodUid;
 use tally_core::time::Span;
 use tally_node::mailbox::{Mailbox, carry};
+use tally_node::meter::UsageMeter;
 use tally_node::node::NodeAgent;
 use tally_node::notes::Notes;
 use tally_node::options::NodeOptions;
@@ -36,6 +37,7 @@ use tokio::time::timeout;
 
 use crate::isolation::PodIsolation;
 use crate::node_sessions::NodeSessions;
+use crate::node_usage::NodeUsage;
 use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
@@ -141,6 +143,7 @@ impl ThisNode {
         options.results = tasks.results;
         let name = options.name.to_string();
         let node = NodeAgent::new(options, mailbox.clone());
+        registry.add_provisioner();
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
         Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs, name, sessions })
     }
@@ -157,6 +160,11 @@ impl ThisNode {
     /// Sessions of clients with the Pods.
     pub fn sessions(&self) -> NodeSessions {
         NodeSessions { node: self.name.clone(), root: self.root.clone(), sessions: self.sessions.clone() }
+    }
+
+    /// What the Pods use.
+    pub fn usage(&self) -> NodeUsage {
+        NodeUsage { node: self.name.clone(), meter: Arc::new(UsageMeter::new(self.root.clone())) }
     }
 
     /// What is said about the output of containers, and where the reader says how far it has read.

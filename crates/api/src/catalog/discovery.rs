@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::{Resource, Subresource};
 
-use super::{groups, resources};
+use super::{groups, resources, version_of};
 
-/// Every group is served in this version only.
+/// The version of the core group.
 const VERSION: &str = "v1";
 
 /// `/api`. `address` is the address of the server, as `host:port`.
@@ -33,13 +33,14 @@ pub fn api_group(name: &str) -> Option<Value> {
 }
 
 fn group_entry(name: &str) -> Value {
-    let version = json!({"groupVersion": format!("{name}/{VERSION}"), "version": VERSION});
+    let version = version_of(name);
+    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
     json!({"name": name, "versions": [version], "preferredVersion": version})
 }
 
 /// `/api/v1` (group "") and `/apis/GROUP/VERSION`.
 pub fn resource_list(group: &str, version: &str) -> Option<Value> {
-    if version != VERSION || !(group.is_empty() || groups().any(|known| known == group)) {
+    if version != version_of(group) || !(group.is_empty() || groups().any(|known| known == group)) {
         return None;
     }
     let rows = rows(group).flat_map(|resource| {
@@ -51,7 +52,7 @@ pub fn resource_list(group: &str, version: &str) -> Option<Value> {
     Some(if group.is_empty() {
         json!({"kind": "APIResourceList", "groupVersion": VERSION, "resources": rows})
     } else {
-        let version = format!("{group}/{VERSION}");
+        let version = format!("{group}/{version}");
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": rows})
     })
 }
@@ -133,7 +134,7 @@ fn aggregated(form: Aggregated, items: Vec<Value>) -> Value {
 
 fn aggregated_group(group: &str, metadata: Map<String, Value>) -> Value {
     let resources: Vec<Value> = rows(group).map(aggregated_resource).collect();
-    let version = json!({"version": VERSION, "resources": resources, "freshness": "Current"});
+    let version = json!({"version": version_of(group), "resources": resources, "freshness": "Current"});
     json!({"metadata": metadata, "versions": [version]})
 }
 

@@ -1,19 +1,16 @@
-//! ConfigMaps, Secrets and claims: objects that Pods mount or read.
+//! ConfigMaps and Secrets: objects that Pods mount or read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
-use tally_core::time::Timestamp;
 
-use super::{IMMUTABLE, OrdinaryRules, fill, part_of};
+use super::{IMMUTABLE, fill, part_of};
 use crate::decode::json::{self, JsonNode};
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};
-use crate::limits::LimitType;
 
 pub struct ConfigMapRules;
 pub struct SecretRules;
-pub struct PersistentVolumeClaimRules;
 
 /// The limit for all values of a ConfigMap or Secret together: the store and every watcher must handle them.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -209,19 +206,4 @@ pub(crate) fn key_problems(key: &str) -> Vec<String> {
         _ => {}
     }
     problems
-}
-
-/// Nothing here binds a claim to a volume.
-impl Rules for PersistentVolumeClaimRules {
-    fn limit_type(&self) -> Option<LimitType> {
-        Some(LimitType::PersistentVolumeClaim)
-    }
-
-    fn prepare_create(&self, claim: &mut Value, now: Timestamp) {
-        OrdinaryRules.prepare_create(claim, now);
-    }
-
-    fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
-        OrdinaryRules.prepare_update(new, old, part);
-    }
 }

@@ -4,6 +4,7 @@
 //! lock, an Event is two kinds at once. Kinds that nothing here acts upon (such as Deployments) are stored as
 //! the client sent them, so that tools which only store and read them work.
 
+mod claim;
 mod cluster;
 mod data;
 pub mod event;
@@ -17,8 +18,9 @@ use tally_core::time::Timestamp;
 use crate::kinds::{Part, Rules};
 use crate::schema::schema;
 
+pub use claim::PersistentVolumeClaimRules;
 pub use cluster::{LeaseRules, NamespaceRules, NodeRules, ServiceAccountRules, validate_finalize};
-pub use data::{ConfigMapRules, PersistentVolumeClaimRules, SecretRules};
+pub use data::{ConfigMapRules, SecretRules};
 pub use event::{EventRules, NewEventRules};
 pub use policy::{LimitRangeRules, PodDisruptionBudgetRules, PriorityClassRules, ResourceQuotaRules};
 pub use rbac::{RoleBindingRules, RoleRules};

@@ -33,7 +33,8 @@ use crate::pod_security::SecuritySubject;
 pub use lifecycle::{add_disruption_target, bind, validate_binding};
 pub(crate) use resources::{class_of_service, container_sums, quantity_of};
 use spec::Scope;
-pub(crate) use update::same;
+pub(crate) use update::{difference, same};
+pub(crate) use volumes::claim_spec;
 
 pub struct PodRules;
 

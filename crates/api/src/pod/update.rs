@@ -202,7 +202,7 @@ fn same_amounts(left: &Value, right: &Value) -> bool {
 }
 
 /// The lines that differ, with three on either side: enough to recognize the field.
-fn difference(old: &Value, new: &Value) -> String {
+pub(crate) fn difference(old: &Value, new: &Value) -> String {
     const AROUND: usize = 3;
     let (old, new) = (lines(old), lines(new));
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());

@@ -501,7 +501,7 @@ fn token(projected: &At<'_, '_>, token: &At<'_, '_>, errors: &mut Errors) {
     }
 }
 
-// ---- the claim of an ephemeral volume ----
+// ---- claims ----
 
 fn claim_template(template: &At<'_, '_>, errors: &mut Errors) {
     let metadata = template.at("metadata");
@@ -513,7 +513,7 @@ fn claim_template(template: &At<'_, '_>, errors: &mut Errors) {
     claim_spec(&template.at("spec"), errors);
 }
 
-fn claim_spec(spec: &At<'_, '_>, errors: &mut Errors) {
+pub(crate) fn claim_spec(spec: &At<'_, '_>, errors: &mut Errors) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = spec.at("accessModes");
     if modes.is_empty() {

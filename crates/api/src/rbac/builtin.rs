@@ -37,6 +37,12 @@ pub fn cluster_roles() -> Vec<Value> {
         part["metadata"]["labels"][aggregate_to(level)] = "true".into();
         roles.push(part);
     }
+    // What a cluster gets with its metrics server: those who may see Pods may see what they use.
+    let mut part = role("system:aggregated-metrics-reader", vec![rule("metrics.k8s.io", &["nodes", "pods"], READ)]);
+    for level in ["admin", "edit", "view"] {
+        part["metadata"]["labels"][aggregate_to(level)] = "true".into();
+    }
+    roles.push(part);
     roles
 }
 
@@ -281,7 +287,7 @@ mod tests {
             {
                 for resource in &rule.resources {
                     let (plural, sub) = resource.split_once('/').unwrap_or((resource, ""));
-                    let row = catalog::find(&rule.api_groups[0], "v1", plural);
+                    let row = catalog::find(&rule.api_groups[0], catalog::version_of(&rule.api_groups[0]), plural);
                     let row = row.unwrap_or_else(|| panic!("{name}: {plural} is not served"));
                     assert!(sub.is_empty() || row.subresource(sub).is_some(), "{name}: {resource} is not served");
                 }

@@ -146,7 +146,7 @@ pub fn schema() -> &'static Schema {
     SCHEMA.get_or_init(|| read::tables(&TABLES, include_str!("numbers.txt")))
 }
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     include_str!("meta.txt"),
     include_str!("core.txt"),
     include_str!("batch.txt"),
@@ -161,6 +161,7 @@ const TABLES: [&str; 14] = [
     include_str!("authorization.txt"),
     include_str!("discovery.txt"),
     include_str!("networking.txt"),
+    include_str!("metrics.txt"),
 ];
 
 /// The group of kinds that every group has: DeleteOptions, Status.
@@ -196,6 +197,7 @@ impl Struct {
     pub fn reference_name(&self) -> String {
         match self.table {
             "meta" => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", self.name),
+            "metrics" => format!("io.k8s.metrics.pkg.apis.metrics.v1beta1.{}", self.name),
             table => format!("io.k8s.api.{table}.v1.{}", self.name),
         }
     }

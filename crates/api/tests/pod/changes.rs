@@ -391,6 +391,10 @@ fn priority_comes_from_the_class_and_the_service_account_exists() {
         fn has_service_account(&self, namespace: &str, name: &str) -> bool {
             (namespace, name) == ("default", "robot")
         }
+
+        fn provisions_claims(&self) -> bool {
+            false
+        }
     }
     for (spec, answer) in [
         (json!({}), Ok((0, "PreemptLowerPriority"))),

@@ -55,7 +55,8 @@ fn sent(version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_field_has_a_number_and_no_number_is_used_twice() {
-    for structure in schema().structs() {
+    // Figures have no protobuf form.
+    for structure in schema().structs().iter().filter(|structure| structure.table != "metrics") {
         let name = structure.name;
         let mut numbers = BTreeSet::new();
         let mut fields: BTreeSet<&str> = BTreeSet::new();
@@ -80,7 +81,8 @@ fn every_field_has_a_number_and_no_number_is_used_twice() {
 /// API-34
 #[test]
 fn every_served_kind_can_be_written() {
-    for resource in catalog::resources() {
+    // Figures are written as text.
+    for resource in catalog::resources().iter().filter(|row| !catalog::is_measured(row)) {
         assert!(protobuf::structure(&resource.api_version(), resource.kind).is_some(), "{}", resource.kind);
         // The options of streams are in the query, never in a body.
         for subresource in resource.subresources.iter().filter(|found| !found.kind.ends_with("Options")) {
@@ -373,7 +375,7 @@ proptest! {
     /// Every object that JSON can express is the same after a way through protobuf.
     #[test]
     fn objects_are_the_same_in_both_forms(at in any::<prop::sample::Index>(), numbers in prop::collection::vec(any::<u32>(), 0..2_000)) {
-        let kinds: Vec<Kind> = schema().kinds().collect();
+        let kinds: Vec<Kind> = schema().kinds().filter(|kind| kind.0 != "metrics.k8s.io").collect();
         let kind = kinds[at.index(kinds.len())];
         let structure = schema().kind(kind.0, kind.1, kind.2).unwrap();
         let made = Value::Object(object(structure, &mut numbers.into_iter(), 0));

@@ -156,7 +156,11 @@ impl PodWorker {
             Report::LimitsNotEnforced { message, .. } => self.limits_not_enforced(message, now, out),
             Report::Measured { usage, .. } => self.storage_measured(&usage, now, out),
             Report::Checked { id, outcome } => self.checked(id, outcome, now, out),
-            Report::Signalled { .. } | Report::Cleaned { .. } | Report::Found { .. } | Report::Recovered => {}
+            Report::Signalled { .. }
+            | Report::Cleaned { .. }
+            | Report::ClaimRemoved { .. }
+            | Report::Found { .. }
+            | Report::Recovered => {}
         }
     }
 

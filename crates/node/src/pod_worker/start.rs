@@ -146,6 +146,11 @@ impl PodWorker {
         let invalid = |error: ContainerConfigError| config_error(error.to_string());
         let env = environment(&self.pod, spec, node, self.setup.sources()).map_err(invalid)?;
         let mut mounts = mounts(spec, &env).map_err(invalid)?;
+        let claims =
+            self.pod.spec.volumes.iter().filter_map(|it| Some((&it.name, it.persistent_volume_claim.as_ref()?)));
+        for (volume, _) in claims.filter(|(_, claim)| claim.read_only) {
+            mounts.iter_mut().filter(|mount| mount.volume == *volume).for_each(|mount| mount.read_only = true);
+        }
         if let Some(unmounted) = self.row.unmounted() {
             mounts.retain(|mount| mount.volume != unmounted);
         }

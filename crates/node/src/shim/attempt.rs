@@ -375,12 +375,12 @@ fn launch_of(
         }
         for mount in &start.mounts {
             let source = shim.layout.volume(&start.attempt.pod, &mount.volume).map_err(unmade)?;
-            // A volume that is a path of the machine is a symlink to it.
-            let host = fs::read_link(&source).ok();
+            // A volume that is a path of the machine, or the directory of a claim, is a symlink to it.
+            let link = fs::read_link(&source).ok();
             binds.push(Bind {
                 what: format!("volume {:?}", mount.volume),
-                host: host.is_some(),
-                source: host.unwrap_or(source),
+                host: link.as_ref().is_some_and(|link| link.parent() != Some(&shim.layout.claims())),
+                source: link.unwrap_or(source),
                 sub_path: mount.sub_path.clone(),
                 target: mount.path.clone(),
                 read_only: mount.read_only || volumes::is_of_files(&shim.layout, &start.attempt.pod, &mount.volume),
@@ -467,7 +467,7 @@ fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<
     ours.set_nonblocking(true)?;
     let mut command = Command::new(shim.program.path());
     command
-        .args([super::COMMAND, "--launch"])
+        .args([super::COMMAND, super::LAUNCH])
         .env_clear()
         // The process is marked as part of the attempt from the beginning, so that it is found like any other process
         // of it.

@@ -362,6 +362,12 @@ pub fn end_left_behind(layout: &Layout) {
     remove_trees(&layout.cgroup());
 }
 
+/// The directories of this attempt, in the trees that the shim has on record. Some may not exist.
+pub fn directories_of(layout: &Layout, attempt: &Attempt) -> Vec<PathBuf> {
+    let inside = format!("{}/{}.{}", attempt.pod, attempt.container, attempt.number);
+    recorded(&layout.cgroup()).into_iter().map(|tree| tree.join(&inside)).collect()
+}
+
 fn recorded(record: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(record).unwrap_or_default();
     let is_tree =

@@ -62,6 +62,15 @@ impl Layout {
         make_private(&self.pod(pod)?)
     }
 
+    /// The directories of claims. They stay when Pods end.
+    pub fn claims(&self) -> PathBuf {
+        self.root.join("claims")
+    }
+
+    pub fn claim(&self, uid: &str) -> io::Result<PathBuf> {
+        Ok(self.claims().join(plain(uid)?))
+    }
+
     pub fn volumes(&self, pod: &PodUid) -> io::Result<PathBuf> {
         Ok(self.pod(pod)?.join("volumes"))
     }

@@ -14,11 +14,12 @@
 //! ROOT/cgroup                      the control groups of the shim that used the directory last (`cgroup.rs`)
 //! ROOT/words/UID.NAME.NUMBER       the termination messages of running attempts, if any
 //! ROOT/pods/UID/                   mode 0700; the files of one Pod; does not exist if there are none
-//!     volumes/NAME                 a directory, or a symlink to a hostPath
+//!     volumes/NAME                 a directory, or a symlink to a hostPath or to the directory of a claim
 //!     volumes/.NAME                the list of files in it that the shim wrote, if any
 //!     NAME.NUMBER.tmp/             the /tmp of an isolated attempt
 //!     NAME.NUMBER.0.log ...        the output of an attempt (`log.rs`); numbers grow, the oldest files are removed, but
 //!                                  not before the reader of the output has read them, if there is one
+//! ROOT/claims/UID/                 the files of a claim, as long as the claim exists
 //! ROOT/trash/UID/                  Pods that are being removed
 //! ```
 //!
@@ -43,7 +44,7 @@
 
 pub mod abilities;
 mod attempt;
-mod cgroup;
+pub(crate) mod cgroup;
 mod check;
 mod command;
 mod confine;
@@ -118,6 +119,8 @@ const MOST_WORDS: usize = 4096;
 pub const COMMAND: &str = "node-shim";
 /// An argument of the shim: containers are isolated, and the paths that follow are hidden.
 const ISOLATE: &str = "--isolate";
+/// The first argument of a launcher.
+pub(crate) const LAUNCH: &str = "--launch";
 /// The first argument of the process that tries whether containers can be isolated.
 const TRY_ISOLATION: &str = "--try-isolation";
 
@@ -188,7 +191,7 @@ impl Arguments {
 /// The main function of the shim. `args` are those after `node-shim`. Must be called before any threads or a runtime
 /// are created: the launcher enters namespaces, which the kernel permits only to single-threaded processes.
 pub fn main(args: &[OsString]) -> ExitCode {
-    if args.first().is_some_and(|arg| arg == "--launch") {
+    if args.first().is_some_and(|arg| arg == LAUNCH) {
         return launch::main();
     }
     if args.first().is_some_and(|arg| arg == TRY_ISOLATION) {
@@ -450,6 +453,15 @@ impl Shim {
                 Ok(true) => self.discarded.notify_one(),
                 Ok(false) => {}
                 Err(error) => self.note(format!("the volumes of Pod {pod} cannot be removed: {error}")),
+            },
+            ShimCommand::RemoveClaim { uid } => match volumes::remove_claim(&self.layout, &uid) {
+                Ok(was_there) => {
+                    if was_there {
+                        self.discarded.notify_one();
+                    }
+                    self.report(Report::ClaimRemoved { uid });
+                }
+                Err(error) => self.note(format!("the directory of claim {uid} cannot be removed: {error}")),
             },
             // Its descriptors were taken when it was read.
             ShimCommand::Session(_) => {}

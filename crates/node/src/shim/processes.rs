@@ -33,6 +33,10 @@ pub struct Process {
     pub ticks: u64,
     /// The process has ended; its parent has not reaped it.
     pub zombie: bool,
+    /// The processor time of the process and of the children that it has reaped, in clock ticks.
+    pub used: u64,
+    /// The pages that it has in memory.
+    pub resident: u64,
 }
 
 /// The ID of a process and when it started.
@@ -46,12 +50,15 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     // The name is in parentheses and may contain anything, including parentheses.
     let rest = &stat[memchr::memrchr(b')', stat)? + 1..];
     let fields: Vec<&str> = std::str::from_utf8(rest).ok()?.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
     Some(Process {
         pid,
         zombie: matches!(*fields.first()?, "Z" | "X"),
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
-        ticks: fields.get(19)?.parse().ok()?,
+        ticks: number(19)?,
+        used: (11..15).filter_map(number).sum(),
+        resident: number(21).unwrap_or_default(),
     })
 }
 
@@ -123,9 +130,9 @@ mod tests {
     #[test]
     fn names_with_parentheses_do_not_confuse() {
         let pid = Pid::from_raw(7).unwrap();
-        let stat = b"7 (a) Z 1 2 (b) S 3 4 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987 0 0";
+        let stat = b"7 (a) Z 1 2 (b) S 3 4 5 0 -1 4194560 1 0 0 0 10 2 300 4000 20 0 1 0 987 0 55";
         let process = parse(pid, stat).unwrap();
-        assert_eq!(process, Process { pid, parent: 3, group: 4, ticks: 987, zombie: false });
+        assert_eq!(process, Process { pid, parent: 3, group: 4, ticks: 987, zombie: false, used: 4312, resident: 55 });
         assert_eq!(parse(pid, b"7 (short) S 3"), None);
         assert_eq!(parse(pid, b""), None);
     }

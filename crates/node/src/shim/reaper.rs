@@ -189,7 +189,7 @@ mod tests {
         let reaper = Reaper::default();
         let process = |pid: i32, ticks| {
             let pid = Pid::from_raw(pid).unwrap();
-            Process { pid, parent: 1, group: pid.as_raw_nonzero().get(), ticks, zombie: false }
+            Process { pid, parent: 1, group: pid.as_raw_nonzero().get(), ticks, zombie: false, used: 0, resident: 0 }
         };
         let doomed = [process(5, 10), process(6, 10), process(7, 10)];
         // The first may not be killed, the second is stuck.

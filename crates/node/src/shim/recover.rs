@@ -167,7 +167,7 @@ mod tests {
     fn descendants_end_with_the_process_that_started_them() {
         let process = |pid: i32, parent| {
             let pid = Pid::from_raw(pid).unwrap();
-            Process { pid, parent, group: pid.as_raw_nonzero().get(), ticks: 0, zombie: false }
+            Process { pid, parent, group: pid.as_raw_nonzero().get(), ticks: 0, zombie: false, used: 0, resident: 0 }
         };
         // 2 is ours, 1 and 5 are ancestors of the shim, 7 belongs to another program.
         let all =
@@ -186,6 +186,8 @@ mod tests {
             group,
             ticks,
             zombie: false,
+            used: 0,
+            resident: 0,
         };
         let running = journal::RunningProcess { pid: 50, since: 999, until: 1000 };
         for (process, others, expected) in [

@@ -61,6 +61,7 @@ fn fill(layout: &Layout, preparation: &Preparation, volume: &Volume, hidden: &[H
             empty(&dir, *in_memory, *limit, group).map_err(|error| error.to_string())
         }
         Content::Files(files) => write_files(layout, pod, &volume.name, &dir, files, group),
+        Content::Claim { uid } => claim(layout, uid, &dir, group).map_err(|error| error.to_string()),
         Content::Host { path, kind } => {
             // A path that does not exist would be created there.
             if is_hidden(Path::new(path), hidden) {
@@ -73,6 +74,22 @@ fn fill(layout: &Layout, preparation: &Preparation, volume: &Volume, hidden: &[H
             }
         }
     }
+}
+
+/// Makes the directory of a claim, if it does not exist, and a symlink to it.
+fn claim(layout: &Layout, uid: &str, dir: &Path, group: Option<u32>) -> io::Result<()> {
+    let place = layout.claim(uid)?;
+    make_dir(&layout.claims(), 0o700)?;
+    empty(&place, false, None, group)?;
+    match symlink(&place, dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Moves the directory of a claim to the trash. False: there was nothing to remove.
+pub fn remove_claim(layout: &Layout, uid: &str) -> io::Result<bool> {
+    move_away(&layout.claim(uid)?, &layout.trash().join(format!("{uid}.claim")))
 }
 
 /// The longest existing part of the path is, or is in, a hidden directory or file.

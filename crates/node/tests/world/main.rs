@@ -307,6 +307,7 @@ impl World {
             }
             ShimCommand::Measure { pod } => Report::Measured { pod, usage: Default::default() },
             ShimCommand::RemoveVolumes { .. } => return true,
+            ShimCommand::RemoveClaim { uid } => Report::ClaimRemoved { uid },
             ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
             ShimCommand::Session(_) => unreachable!("sent for clients"),
             ShimCommand::Clean { pod } => {

@@ -260,7 +260,11 @@ impl Encoder<'_> {
 }
 
 fn list_metadata(listing: &Listing) -> Value {
-    let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
+    let mut metadata = json!({});
+    // What is not stored has none.
+    if listing.revision > 0 {
+        metadata["resourceVersion"] = listing.revision.to_string().into();
+    }
     if !listing.continue_token.is_empty() {
         metadata["continue"] = listing.continue_token.as_str().into();
     }

@@ -31,6 +31,7 @@ use crate::http::negotiate::{self, ResponseFormat};
 use crate::http::route::{Route, Verb, is_session};
 use crate::objects::extras;
 use crate::objects::logs::Logs;
+use crate::objects::usage::UsageSource;
 use crate::objects::{self, RequestContext};
 use crate::sessions::{self, BoxFuture, PodSessions, SessionPlaces};
 
@@ -95,6 +96,8 @@ pub struct ApiHandler {
     pub logs: OnceLock<Box<dyn Logs>>,
     /// The provider of sessions with Pods.
     pub sessions: OnceLock<Arc<dyn PodSessions>>,
+    /// The provider of what Pods use.
+    pub usage: OnceLock<Arc<dyn UsageSource>>,
     pub session_places: SessionPlaces,
     /// `host:port`, for discovery.
     pub address: String,

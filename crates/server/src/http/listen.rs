@@ -41,6 +41,7 @@ use crate::http::idle::{CountedBody, Requests};
 use crate::http::metrics::{ServerMetrics, register_store};
 use crate::http::negotiate::ResponseFormat;
 use crate::objects::logs::Logs;
+use crate::objects::usage::UsageSource;
 use crate::sessions::{PodSessions, SessionPlaces};
 
 /// Connections at once. By default a process may open 1,024 files, and the store needs some of them. If all are taken, a
@@ -171,6 +172,7 @@ impl Server {
             metric_registry,
             logs: OnceLock::new(),
             sessions: OnceLock::new(),
+            usage: OnceLock::new(),
             session_places: SessionPlaces::default(),
             address,
             flow,
@@ -195,6 +197,11 @@ impl Server {
     /// Sets the provider of sessions with Pods. Only the first call has an effect.
     pub fn add_sessions(&self, sessions: Arc<dyn PodSessions>) {
         let _ = self.handler.sessions.set(sessions);
+    }
+
+    /// Sets the provider of what Pods use. Only the first call has an effect.
+    pub fn add_usage(&self, usage: Arc<dyn UsageSource>) {
+        let _ = self.handler.usage.set(usage);
     }
 
     /// Serves until `stop` is ready. Then no more connections are accepted, watches end, and in-flight requests have

@@ -63,6 +63,7 @@ impl LocalServer {
             metric_registry,
             logs: OnceLock::new(),
             sessions: OnceLock::new(),
+            usage: OnceLock::new(),
             session_places: SessionPlaces::default(),
             address: "localhost".to_owned(),
             flow,

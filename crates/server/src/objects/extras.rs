@@ -96,7 +96,7 @@ pub fn index() -> Value {
     .into();
     for group in catalog::groups() {
         paths.push(format!("/apis/{group}"));
-        paths.push(format!("/apis/{group}/v1"));
+        paths.push(format!("/apis/{group}/{}", catalog::version_of(group)));
     }
     paths.sort();
     json!({"paths": paths})

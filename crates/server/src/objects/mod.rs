@@ -6,6 +6,7 @@
 pub mod extras;
 pub mod logs;
 pub mod openapi;
+pub mod usage;
 pub mod watch;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use crate::http::flow::{FlowShare, ShareKind, TooManyRequests};
 use crate::http::handler::ApiHandler;
 use crate::http::negotiate::{self, ResponseFormat, View};
 use crate::http::route::{ResourcePath, Verb, is_session};
+use crate::objects::usage::Measurement;
 
 /// A body that is too long is read on and discarded, up to this length and for this long, because many clients read the
 /// response only after they have sent the body.
@@ -165,6 +167,29 @@ impl RequestContext<'_> {
             Verb::Get if self.is_log() => {
                 let _seat = self.seat().await?;
                 logs::serve(self).await
+            }
+            Verb::Get | Verb::List if catalog::is_measured(self.place.resource) => {
+                let listed = (self.verb == Verb::List).then(|| ListOptions::parse(self.query)).transpose()?;
+                let encoder = self.encoder(response_format)?;
+                // Measuring takes its time, in which no seat is occupied.
+                let source = self.handler.usage.get();
+                let measured = match source {
+                    Some(source) => Some(Measurement { node: source.node(), figures: source.measure().await }),
+                    None => None,
+                };
+                let _seat = self.seat().await?;
+                let (resource, namespace) = (self.place.resource, &*self.place.namespace);
+                match listed {
+                    None => {
+                        let found = usage::get(registry, resource, namespace, target.name, measured.as_ref())?;
+                        Ok(encoder.object(200, &found))
+                    }
+                    Some(options) => {
+                        let listing = usage::list(registry, resource, namespace, options, measured.as_ref())?;
+                        let sending = ListSending { renderers: self.handler.renderers.clone(), share: None };
+                        Ok(encoder.list(listing, sending))
+                    }
+                }
             }
             Verb::Get => {
                 let _seat = self.seat().await?;

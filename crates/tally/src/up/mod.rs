@@ -295,6 +295,7 @@ async fn serve(
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
         ready.server.add_sessions(Arc::new(node.sessions()));
+        ready.server.add_usage(Arc::new(node.usage()));
         let every = args.housekeeping_interval.unwrap_or(LIMIT_LOGS_EVERY);
         tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs, every));
     }

@@ -39,7 +39,8 @@ fn a_pod_that_can_never_start_here_ends_the_run_at_once() {
             "",
             "this machine does not have the labels that its nodeSelector or affinity wants",
         ),
-        ("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]", "", "has no persistentVolumeClaim volumes"),
+        ("volumes: [{name: v, nfs: {server: a, path: /b}}]", "", "has no nfs volumes"),
+        ("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]", "", "persistentvolumeclaim \"x\" not found"),
     ];
     for (pod, container, why) in rows {
         let directory = directory();
@@ -52,6 +53,33 @@ fn a_pod_that_can_never_start_here_ends_the_run_at_once() {
         assert!(said.err.contains("tally: Job j: Pod j-") && said.err.contains(why), "{}", said.err);
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     }
+}
+
+/// CLAIM-5
+#[test]
+fn a_run_brings_its_claims_and_ends_if_one_gets_no_volume() {
+    let directory = directory();
+    let claim = "---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    let volumes = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]";
+    let used = job(volumes, ", volumeMounts: [{name: v, mountPath: /data}]")
+        .replace("['true']", "[sh, -c, 'echo a > /data/file && cat /data/file']");
+    let path = file(directory.path(), "j.yaml", &(used.clone() + claim));
+    let said = ends(&["-f", text(&path)]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let path = file(
+        directory.path(),
+        "j.yaml",
+        &(used + &claim.replace("{accessModes", "{storageClassName: fast, accessModes")),
+    );
+    let said = ends(&["-f", text(&path)]);
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    let why = "nothing here provisions volumes of the storage class \"fast\"";
+    assert!(said.err.contains("tally: Job j: Pod j-") && said.err.contains(why), "{}", said.err);
 }
 
 /// PENDING-3: what might start is waited for, as long as the Job says.

@@ -150,6 +150,7 @@ impl Bench {
                 self.log.push("remove volumes".to_owned());
                 None
             }
+            ShimCommand::RemoveClaim { .. } => unreachable!("sent for claims"),
             ShimCommand::OutputRead { .. } => unreachable!("sent by readers of output"),
             ShimCommand::Session(_) => unreachable!("sent for clients"),
             ShimCommand::Clean { .. } => {

@@ -454,11 +454,11 @@ fn what_is_missing_is_waited_for() {
     bench.log.clear();
     let bench = run(bench, "settings +1s +59s +3s other-settings +60s");
     assert_eq!(bench.log.join(", "), "Pending[c=ContainerCreating], prepare, start c/0, Running[c=Ready], prepare");
-    let volume = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]);
+    let volume = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]);
     let bench =
         check(with(one("Never"), json!({"volumes": volume})), "+600s", "!FailedMount, Pending[c=UnsupportedVolume]");
     let message = bench.pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap();
-    assert!(message.contains("\"v\"") && message.contains("persistentVolumeClaim") && message.contains("emptyDir"));
+    assert!(message.contains("\"v\"") && message.contains("no ephemeral volumes") && message.contains("emptyDir"));
 }
 
 #[test]

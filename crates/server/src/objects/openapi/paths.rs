@@ -54,11 +54,8 @@ pub fn describe(
         add(format!("/{group}/{plural}"), &ON_COLLECTIONS[..1], About { which: ALL_NAMESPACES, ..about });
     }
     add(collection, &ON_COLLECTIONS, about);
-    let is_stored = !tally_api::catalog::is_virtual(resource);
-    if is_stored {
-        let actions = ON_OBJECTS.iter().filter(|(verb, ..)| *verb != "create").copied();
-        add(item.clone(), &actions.collect::<Vec<_>>(), about);
-    }
+    let actions = ON_OBJECTS.iter().filter(|(verb, ..)| *verb != "create").copied();
+    add(item.clone(), &actions.collect::<Vec<_>>(), about);
     for subresource in resource.subresources {
         let about = About { subresource: Some(subresource), verbs: subresource.verbs, ..about };
         add(format!("{item}/{}", subresource.name), &ON_OBJECTS, about);

@@ -280,5 +280,5 @@ fn kinds(structure: &Struct) -> Vec<Value> {
 /// A kind that every group has.
 fn everywhere(kind: &str) -> Vec<Value> {
     let groups = std::iter::once("").chain(catalog::groups());
-    groups.map(|group| json!({"group": group, "version": "v1", "kind": kind})).collect()
+    groups.map(|group| json!({"group": group, "version": catalog::version_of(group), "kind": kind})).collect()
 }

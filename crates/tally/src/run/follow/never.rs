@@ -35,7 +35,10 @@ impl Machine {
         if let Some(why) = pod.status.unscheduled() {
             return Some((self.never_fits(pod, why)?, stuck("Unschedulable", why)));
         }
-        let waiting = pod.status.stuck().filter(|waiting| waiting.reason == "UnsupportedVolume")?;
+        // What a run needs is created before its Jobs, and no other program creates a claim meanwhile.
+        let lacks_claim = |text: &str| text.contains(": persistentvolumeclaim ") && text.ends_with(" not found");
+        let waiting = pod.status.stuck();
+        let waiting = waiting.filter(|it| it.reason == "UnsupportedVolume" || lacks_claim(&it.message))?;
         Some((waiting.message.clone(), stuck(&waiting.reason, &waiting.message)))
     }
 

@@ -12,7 +12,7 @@ use tally_api::kinds::Resource;
 const LARGEST_FILE: u64 = 64 * 1024 * 1024;
 
 /// Kinds that no controller here acts on: Jobs use them, or they are only stored.
-const BESIDE: [&str; 12] = [
+const BESIDE: [&str; 13] = [
     "ConfigMap",
     "LimitRange",
     "Namespace",
@@ -25,6 +25,7 @@ const BESIDE: [&str; 12] = [
     "RoleBinding",
     "ClusterRole",
     "ClusterRoleBinding",
+    "PersistentVolumeClaim",
 ];
 
 /// One object, and where it came from.
