@@ -62,17 +62,20 @@ fn owners(object: &Value, path: &[&str]) -> Value {
         let fields = path.iter().try_fold(&entry["fieldsV1"], |fields, name| fields.get(format!("f:{name}")));
         fields.is_some()
     };
-    let owners: BTreeSet<_> = entries.into_iter().flatten().filter(owns).map(|entry| entry["manager"].to_string()).collect();
+    let owners: BTreeSet<_> =
+        entries.into_iter().flatten().filter(owns).map(|entry| entry["manager"].to_string()).collect();
     owners.iter().map(|owner| owner.trim_matches('"').to_owned()).collect()
 }
 
 pub async fn check(thing: &str, cell: Cell, answer: &Value, truth: &mut Truth) -> Result<(), String> {
     match thing {
         "objects" => {
-            let seen = json!({"got": "red", "red": ["red-1", "red-2"], "field": ["blue-1"], "left": ["blue-1", "red-1"]});
+            let seen =
+                json!({"got": "red", "red": ["red-1", "red-2"], "field": ["blue-1"], "left": ["blue-1", "red-1"]});
             same("seen", answer, &seen)?;
             let there = truth.get("configmaps?labelSelector=suite%3Dobjects").await;
-            let names: Value = there["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].clone()).collect();
+            let names: Value =
+                there["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].clone()).collect();
             same("there", &names, &json!(["blue-1", "red-1"]))
         }
         "conflict" => {
@@ -96,7 +99,8 @@ pub async fn check(thing: &str, cell: Cell, answer: &Value, truth: &mut Truth) -
             let annotation = ["metadata", "annotations", "clients.test/seen"];
             same("owners of the annotation", &owners(&there, &annotation), &json!(["controller"]))?;
             let status = owners(&there, &["status", "conditions"]);
-            let is_other = status.as_array().is_some_and(|all| all.len() == 1 && all[0] != "user" && all[0] != "controller");
+            let is_other =
+                status.as_array().is_some_and(|all| all.len() == 1 && all[0] != "user" && all[0] != "controller");
             holds("owners of the status", is_other, &status)
         }
         "rollback" => {
@@ -114,7 +118,8 @@ pub async fn check(thing: &str, cell: Cell, answer: &Value, truth: &mut Truth) -
             holds("was told that its version is too old", answer["expired"] != json!(false), answer)?;
             let there = truth.get("configmaps?labelSelector=suite%3Dwatch").await;
             let there = there["items"].as_array().into_iter().flatten();
-            let there: BTreeMap<_, _> = there.map(|item| (item["metadata"]["name"].as_str(), item["data"]["v"].clone())).collect();
+            let there: BTreeMap<_, _> =
+                there.map(|item| (item["metadata"]["name"].as_str(), item["data"]["v"].clone())).collect();
             let there: Value = there.into_iter().filter_map(|(name, value)| Some((name?.to_owned(), value))).collect();
             same("there", &there, &answer["state"])
         }
@@ -167,6 +172,10 @@ async fn terminal(cell: Cell, answer: &Value, truth: &mut Truth) -> Result<(), S
     let told_text = told.as_str().unwrap_or_default();
     match cell {
         Cell::Partly(_) => holds("no terminal", told_text == "not a tty\nend\n", &told),
-        _ => holds("a terminal of 17 rows and 91 columns", told_text.starts_with("/dev/pts/") && told_text.contains("17 91"), &told),
+        _ => holds(
+            "a terminal of 17 rows and 91 columns",
+            told_text.starts_with("/dev/pts/") && told_text.contains("17 91"),
+            &told,
+        ),
     }
 }

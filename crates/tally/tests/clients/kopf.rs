@@ -132,7 +132,8 @@ async fn an_operator_of_kopf_reacts_to_jobs_and_loses_nothing_when_it_is_killed(
         // The daemon of a Job begins again with the operator; its deletion is seen once.
         for (reason, at_most) in [("Accompanied", 2), ("SeenDeleted", 1)] {
             let path = format!("/api/v1/namespaces/default/events?fieldSelector=reason%3D{reason}");
-            let of = |event: &&Value| event["involvedObject"]["name"] == name && event["involvedObject"]["kind"] == "Job";
+            let of =
+                |event: &&Value| event["involvedObject"]["name"] == name && event["involvedObject"]["kind"] == "Job";
             let count = |events: &Value| events["items"].as_array().into_iter().flatten().filter(of).count();
             let events = truth.eventually(&path, |events| count(events) > 0).await;
             assert!(count(&events) <= at_most, "{events}");

@@ -5,7 +5,7 @@
 //! clients, with what the API itself shows. `kopf.rs` runs an operator of that framework.
 //!
 //! A client that is not installed is NOT RUN, and said to be so in the table that the test prints. With `CLIENTS=all` in
-//! the environment that is a failure.
+//! the environment that is a failure. `THING=watch` does one thing only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

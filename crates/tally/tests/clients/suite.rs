@@ -48,30 +48,35 @@ async fn every_client_does_everything_that_it_offers() {
     }
     assert!(!clients.is_empty(), "no client is installed: run `make tools`");
 
-    let mut suite = Suite { api: server.api.clone(), clients, failures: BTreeMap::new() };
+    let namespaces = clients.iter().map(|client| client.column.id).collect();
+    let mut suite = Suite { api: server.api.clone(), clients, namespaces, failures: BTreeMap::new() };
     let began = Instant::now();
     let mut took = Vec::new();
-    let (ready, objects) = tokio::join!(namespaces(&suite), many_objects(&suite.api));
-    drop((ready, objects));
+    tokio::join!(prepare(&suite), many_objects(&suite.api));
     took.push(("preparation", began.elapsed()));
-    for thing in &THINGS {
+    let chosen = std::env::var("THING").ok();
+    for thing in THINGS.iter().filter(|thing| chosen.as_ref().is_none_or(|chosen| chosen == thing.id)) {
         let began = Instant::now();
         match thing.id {
             "paging" => suite.paging().await,
             "watch" => suite.watch(&gap).await,
             _ => suite.plain(thing.id).await,
         }
-        took.push((thing.title, began.elapsed()));
+        took.push((thing.id, began.elapsed()));
     }
     report(&suite, &missing, &took);
-    let failures: Vec<_> = suite.failures.iter().map(|((client, thing), why)| format!("{client}, {thing}: {why}")).collect();
+    let failures: Vec<_> =
+        suite.failures.iter().map(|((client, thing), why)| format!("{client}, {thing}: {why}")).collect();
     assert!(failures.is_empty(), "{}\n{}", failures.join("\n"), server.said());
     assert!(missing.is_empty() || !all_are_required(), "NOT RUN: {missing:?}");
 }
 
 struct Suite {
     api: Api,
+    /// Those that are doing nothing.
     clients: Vec<Client>,
+    /// One for each client, with its name.
+    namespaces: Vec<&'static str>,
     failures: BTreeMap<(&'static str, &'static str), String>,
 }
 
@@ -110,11 +115,14 @@ impl Suite {
 
         gap.hold();
         let mut connection = self.api.connection();
-        for namespace in self.namespaces() {
+        for namespace in &self.namespaces {
             let path = format!("/api/v1/namespaces/{namespace}/configmaps");
             let a = Call::new("PATCH", format!("{path}/a")).header("content-type", "application/merge-patch+json");
-            let calls =
-                [a.body(&json!({"data": {"v": "2"}})), Call::new("DELETE", format!("{path}/b")), Call::new("POST", &path).body(&watched("c", "1").1)];
+            let calls = [
+                a.body(&json!({"data": {"v": "2"}})),
+                Call::new("DELETE", format!("{path}/b")),
+                Call::new("POST", &path).body(&watched("c", "1").1),
+            ];
             for call in calls {
                 let answer = connection.call(&call).await.unwrap();
                 assert!(answer.code < 300, "{call:?}: {answer:?}");
@@ -128,20 +136,16 @@ impl Suite {
         self.check("watch", answers).await;
     }
 
-    fn namespaces(&self) -> Vec<&'static str> {
-        self.clients.iter().map(|client| client.column.id).collect()
-    }
-
     /// Creates an object in the namespace of each client. For a Pod, waits until it runs.
     async fn in_each_namespace(&self, object: impl Fn(&str) -> (&'static str, Value)) {
-        for namespace in self.namespaces() {
+        for namespace in &self.namespaces {
             let mut connection = self.api.connection();
             let (resource, object) = object(namespace);
             let path = format!("/api/v1/namespaces/{namespace}/{resource}");
             let answer = connection.call(&Call::new("POST", &path).body(&object)).await.unwrap();
             assert_eq!(answer.code, 201, "{answer:?}");
         }
-        for namespace in self.namespaces() {
+        for namespace in &self.namespaces {
             let (resource, object) = object(namespace);
             if resource == "pods" {
                 let name = object["metadata"]["name"].as_str().unwrap();
@@ -251,7 +255,9 @@ fn request(thing: &str) -> Value {
     match thing {
         "objects" => {
             let made = [("red-1", "red"), ("red-2", "red"), ("blue-1", "blue")];
-            let made = made.map(|(name, colour)| map(name, json!({"colour": colour, "suite": "objects"}), json!({"colour": colour})));
+            let made = made.map(|(name, colour)| {
+                map(name, json!({"colour": colour, "suite": "objects"}), json!({"colour": colour}))
+            });
             json!({"make": made})
         }
         "conflict" => json!({
@@ -259,7 +265,9 @@ fn request(thing: &str) -> Value {
             "bob": map("shared", Value::Null, json!({"key": "two"})),
         }),
         "owners" => {
-            let users = |limit: u32| job(json!({"name": "shared"}), json!({"suspend": true, "backoffLimit": limit, "template": template}));
+            let users = |limit: u32| {
+                job(json!({"name": "shared"}), json!({"suspend": true, "backoffLimit": limit, "template": template}))
+            };
             let metadata = json!({"name": "shared", "annotations": {"clients.test/seen": "yes"}});
             json!({"steps": [["user", users(3)], ["controller", job(metadata, json!({"parallelism": 4}))], ["user", users(5)]]})
         }
@@ -301,14 +309,14 @@ fn watched(name: &str, value: &str) -> (&'static str, Value) {
     ("configmaps", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": value}}))
 }
 
-async fn namespaces(suite: &Suite) {
+async fn prepare(suite: &Suite) {
     let mut connection = suite.api.connection();
-    for namespace in suite.namespaces() {
+    for namespace in &suite.namespaces {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         let answer = connection.call(&Call::new("POST", "/api/v1/namespaces").body(&body)).await.unwrap();
         assert_eq!(answer.code, 201, "{answer:?}");
     }
-    for namespace in suite.namespaces() {
+    for namespace in &suite.namespaces {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
         Truth::new(&suite.api, namespace).eventually(&path, |account| account["kind"] == "ServiceAccount").await;
     }
@@ -400,9 +408,7 @@ async fn version(api: &Api) -> String {
 async fn discard_history(api: &Api, version: &str) {
     let mut connection = api.connection();
     let path = "/api/v1/namespaces/default/configmaps";
-    let ballast = |filling: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ballast"}, "data": {"b": filling.repeat(1_000_000)}})
-    };
+    let ballast = |filling: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ballast"}, "data": {"b": filling.repeat(1_000_000)}});
     let answer = connection.call(&Call::new("POST", path).body(&ballast("x"))).await.unwrap();
     assert_eq!(answer.code, 201, "{answer:?}");
     let watch = format!("{path}?watch=1&timeoutSeconds=1&resourceVersion={version}");
@@ -431,12 +437,14 @@ fn report(suite: &Suite, missing: &BTreeMap<&str, String>, took: &[(&str, Durati
             announce(&format!("  NOT RUN: {}: {why}", column.title));
             continue;
         }
-        let marks = THINGS.iter().map(|thing| match (suite.failures.contains_key(&(column.id, thing.id)), column.cell(thing.id)) {
-            (true, _) => format!("{} FAILED", thing.id),
-            (false, Cell::Does(_)) => thing.id.to_owned(),
-            (false, Cell::Partly(_)) => format!("{} (partly)", thing.id),
-            (false, Cell::Refused(_)) => format!("{} (refused in words)", thing.id),
-            (false, Cell::NotOffered(_)) => format!("{} (not offered)", thing.id),
+        let marks = THINGS.iter().map(|thing| {
+            match (suite.failures.contains_key(&(column.id, thing.id)), column.cell(thing.id)) {
+                (true, _) => format!("{} FAILED", thing.id),
+                (false, Cell::Does(_)) => thing.id.to_owned(),
+                (false, Cell::Partly(_)) => format!("{} (partly)", thing.id),
+                (false, Cell::Refused(_)) => format!("{} (refused in words)", thing.id),
+                (false, Cell::NotOffered(_)) => format!("{} (not offered)", thing.id),
+            }
         });
         announce(&format!("  {}: {}", column.title, marks.collect::<Vec<_>>().join(", ")));
     }

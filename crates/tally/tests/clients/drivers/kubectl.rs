@@ -2,21 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Driver, Place, Said, run, write};
+use super::{Answer, Driver, GIVE_UP_AFTER, Place, Said, run, write};
 use crate::pty::Terminal;
 
 pub struct Kubectl {
     program: PathBuf,
+    /// 36 for version 1.36.
+    minor: u32,
     place: Place,
 }
 
-pub fn start(program: PathBuf, place: Place) -> Result<Box<dyn Driver>, String> {
-    Ok(Box::new(Kubectl { program, place }))
+/// The row of a client says which versions it is about; another one that is found in its place does not run.
+pub fn start(program: PathBuf, versions: RangeInclusive<u32>, place: Place) -> Result<Box<dyn Driver>, String> {
+    let mut kubectl = Kubectl { program, minor: 0, place };
+    let version = kubectl.ok(&Value::Null, "version --client -o json")?;
+    let version: Value = serde_json::from_str(&version).map_err(|error| error.to_string())?;
+    let minor = version["clientVersion"]["minor"].as_str().unwrap_or_default().trim_end_matches('+');
+    kubectl.minor = minor.parse().map_err(|_| format!("no version in {version}"))?;
+    match versions.contains(&kubectl.minor) {
+        true => Ok(Box::new(kubectl)),
+        false => Err(format!("{} is version 1.{}", kubectl.program.display(), kubectl.minor)),
+    }
 }
 
 impl Driver for Kubectl {
@@ -85,7 +98,9 @@ impl Kubectl {
 
     fn apply(&self, request: &Value, manifest: &Value, manager: &str, more: &str) -> Result<Said, String> {
         let file = self.file("applied", manifest)?;
-        self.say(request, &format!("apply --server-side --field-manager={manager} {more} -f {file}"))
+        // Old versions validate the file themselves, and ask for fields that another manager owns.
+        let validate = if self.minor < 25 { "--validate=false" } else { "" };
+        self.say(request, &format!("apply --server-side --field-manager={manager} {validate} {more} -f {file}"))
     }
 
     fn applied(&self, request: &Value, manifest: &Value, manager: &str, more: &str) -> Result<(), String> {
@@ -130,12 +145,16 @@ impl Kubectl {
     }
 
     fn watch(&self, request: &Value, note: &dyn Fn(Value)) -> Answer {
-        let columns = "custom-columns=NAME:.metadata.name,V:.data.v";
+        let columns = "custom-columns=TYPE:.type,NAME:.object.metadata.name,V:.object.data.v";
         let arguments = format!("get configmaps -l suite=watch -w --output-watch-events --no-headers -o {columns}");
         let mut state: BTreeMap<String, String>;
         let mut deleted = Vec::new();
         let mut before = BTreeMap::new();
+        let until = Instant::now() + GIVE_UP_AFTER;
         loop {
+            if Instant::now() > until {
+                return Err(format!("it has only seen {before:?}"));
+            }
             state = BTreeMap::new();
             let mut command = self.command(request, &arguments);
             let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null()).spawn();
@@ -162,10 +181,13 @@ impl Kubectl {
         // What a watch from before is answered, in words.
         let version = request["version"].as_str().unwrap_or_default();
         let namespace = request["namespace"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps?watch=1&resourceVersion={version}&timeoutSeconds=5");
+        let path =
+            format!("/api/v1/namespaces/{namespace}/configmaps?watch=1&resourceVersion={version}&timeoutSeconds=5");
         let said = self.say(request, &format!("get --raw {path}"))?;
         let words = format!("{}{}", said.out, said.err);
-        Ok(json!({"state": state, "deleted": deleted, "expired": words.contains("too old resource version"), "words": words}))
+        Ok(
+            json!({"state": state, "deleted": deleted, "expired": words.contains("too old resource version"), "words": words}),
+        )
     }
 
     fn terminal(&self, request: &Value) -> Answer {

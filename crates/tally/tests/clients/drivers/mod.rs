@@ -38,16 +38,17 @@ pub fn start(client: &Column, place: Place) -> Result<Box<dyn Driver>, String> {
         true => Ok(path),
         false => Err(format!("`make tools` installs it, and {} does not exist", path.display())),
     };
-    let named = |variable: &str, path: &str| installed(std::env::var_os(variable).map_or_else(|| tool(path), Into::into));
+    let named =
+        |variable: &str, path: &str| installed(std::env::var_os(variable).map_or_else(|| tool(path), Into::into));
     let script = |library: PathBuf, package: &str, file: &str| -> Result<Box<dyn Driver>, String> {
         installed(library.join(package))?;
         Ok(Box::new(Script::python(&library, file, &place)?))
     };
     match client.id {
-        "kubectl" => kubectl::start(named("KUBECTL", "bin/kubectl")?, place),
-        "kubectl-newest" => kubectl::start(newest_kubectl()?, place),
-        "kubectl-debian" => kubectl::start(installed(tool("kubectl-debian/usr/bin/kubectl"))?, place),
-        "kubectl-path" => kubectl::start(in_path("kubectl").ok_or("there is no kubectl in the PATH")?, place),
+        "kubectl" => kubectl::start(named("KUBECTL", "bin/kubectl")?, 36..=36, place),
+        "kubectl-newest" => kubectl::start(newest_kubectl()?, 37..=37, place),
+        "kubectl-debian" => kubectl::start(installed(tool("kubectl-debian/usr/bin/kubectl"))?, 20..=20, place),
+        "kubectl-path" => kubectl::start(in_path("kubectl").ok_or("there is no kubectl in the PATH")?, 31..=99, place),
         "helm" => helm::start(named("HELM", "helm/bin/helm")?, place),
         "python" => {
             let library = std::env::var_os("PYTHON_CLIENT").map_or_else(|| tool("python"), Into::into);
