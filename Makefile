@@ -82,7 +82,7 @@ $(DEBIAN_KUBECTL)/usr/bin/kubectl:
 
 $(PYTHON_CLIENTS_INSTALLED):
 	@rm -rf $(PYTHON_CLIENTS)
-	@python3 -m pip install --quiet --no-compile --target $(PYTHON_CLIENTS) \
+	@python3 -m pip install --quiet --no-compile --no-warn-conflicts --target $(PYTHON_CLIENTS) \
 		kr8s==$(KR8S_VERSION) lightkube==$(LIGHTKUBE_VERSION) kopf==$(KOPF_VERSION) && touch $@ \
 		|| echo "NOT INSTALLED: kr8s, lightkube and kopf"
 

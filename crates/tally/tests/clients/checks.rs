@@ -179,3 +179,34 @@ async fn terminal(cell: Cell, answer: &Value, truth: &mut Truth) -> Result<(), S
         ),
     }
 }
+
+/// A check that accepts everything would be a test of nothing.
+#[test]
+fn a_list_that_lacks_repeats_or_mixes_is_found() {
+    let list = |first: u32, last: u32, change: fn(&mut Vec<Value>)| {
+        let mut found: Vec<_> = (0..OBJECTS).map(|number| json!([format!("fixed-{number:05}"), "0"])).collect();
+        found.push(json!(["a-first", first.to_string()]));
+        found.push(json!(["z-last", last.to_string()]));
+        change(&mut found);
+        paging(&json!({"found": found, "versions": ["7"], "pages": 11}))
+    };
+    assert_eq!(list(4, 4, |_| {}), Ok(()));
+    assert_eq!(list(5, 4, |_| {}), Ok(()));
+    assert!(list(4, 5, |_| {}).is_err(), "a later page is newer than the first");
+    assert!(list(6, 4, |_| {}).is_err(), "a later page is older than the first");
+    assert!(list(4, 4, |found| drop(found.remove(2_000))).is_err(), "one is missing");
+    assert!(list(4, 4, |found| found.push(found[2_000].clone())).is_err(), "one is there twice");
+    let some = json!({"found": [["a-first", "1"], ["z-last", "1"]], "versions": ["7", "8"]});
+    assert!(paging(&some).is_err());
+}
+
+#[test]
+fn owners_are_read_from_managed_fields() {
+    let object = json!({"metadata": {"managedFields": [
+        {"manager": "alice", "fieldsV1": {"f:data": {".": {}, "f:other": {}}}},
+        {"manager": "bob", "fieldsV1": {"f:data": {"f:key": {}}}},
+    ]}});
+    assert_eq!(owners(&object, &["data", "key"]), json!(["bob"]));
+    assert_eq!(owners(&object, &["data", "other"]), json!(["alice"]));
+    assert_eq!(owners(&object, &["data", "none"]), json!([]));
+}

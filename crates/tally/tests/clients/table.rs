@@ -74,7 +74,9 @@ const fn kubectl(owners: Cell, terminal: Cell) -> [Cell; 9] {
         owners,
         Does("`apply --server-side`"),
         Does("`get --chunk-size=500`"),
-        Does("`get -w` ends with its connection; run again, it lists and watches. `get --raw` shows the error"),
+        Does(
+            "`wait` lists again by itself. `get -w` ends with its connection; run again, it lists and watches. `get --raw` shows the error",
+        ),
         terminal,
         Does("`logs -f`"),
         Does("`wait --for=condition=complete`"),

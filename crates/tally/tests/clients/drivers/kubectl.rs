@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ pub fn start(program: PathBuf, versions: RangeInclusive<u32>, place: Place) -> R
     let version: Value = serde_json::from_str(&version).map_err(|error| error.to_string())?;
     let minor = version["clientVersion"]["minor"].as_str().unwrap_or_default().trim_end_matches('+');
     kubectl.minor = minor.parse().map_err(|_| format!("no version in {version}"))?;
+    crate::announce(&format!("{} is 1.{}", kubectl.program.display(), kubectl.minor));
     match versions.contains(&kubectl.minor) {
         true => Ok(Box::new(kubectl)),
         false => Err(format!("{} is version 1.{}", kubectl.program.display(), kubectl.minor)),
@@ -147,6 +149,7 @@ impl Kubectl {
     fn watch(&self, request: &Value, note: &dyn Fn(Value)) -> Answer {
         let columns = "custom-columns=TYPE:.type,NAME:.object.metadata.name,V:.object.data.v";
         let arguments = format!("get configmaps -l suite=watch -w --output-watch-events --no-headers -o {columns}");
+        let (mut waiting, said) = self.wait_for_deletion(request)?;
         let mut state: BTreeMap<String, String>;
         let mut deleted = Vec::new();
         let mut before = BTreeMap::new();
@@ -178,6 +181,12 @@ impl Kubectl {
             before.append(&mut state);
         }
         deleted.extend(before.into_keys().filter(|name| !state.contains_key(name)));
+        // It has listed again by itself: b was deleted while it had no connection.
+        let waited = waiting.0.wait().map_err(|error| error.to_string())?;
+        if !waited.success() {
+            let said = said.join().unwrap_or_default();
+            return Err(format!("wait --for=delete: {waited}: {said:?}"));
+        }
         // What a watch from before is answered, in words.
         let version = request["version"].as_str().unwrap_or_default();
         let namespace = request["namespace"].as_str().unwrap_or_default();
@@ -188,6 +197,25 @@ impl Kubectl {
         Ok(
             json!({"state": state, "deleted": deleted, "expired": words.contains("too old resource version"), "words": words}),
         )
+    }
+
+    /// A `wait` that is watching.
+    fn wait_for_deletion(&self, request: &Value) -> Result<(Running, JoinHandle<Vec<String>>), String> {
+        let mut command = self.command(request, "wait --for=delete configmap/b --timeout=110s -v=6");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = Running(child.map_err(|error| error.to_string())?);
+        let mut lines = BufReader::new(child.0.stderr.take().ok_or("no output")?).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        loop {
+            let line = lines.next().ok_or_else(|| format!("wait --for=delete has ended: {said:?}"))?;
+            if line.contains("watch=true") {
+                break;
+            }
+            said.push(line);
+        }
+        // What it prints must be read, or it would wait for that.
+        let rest = std::thread::spawn(move || lines.collect::<Vec<_>>());
+        Ok((child, rest))
     }
 
     fn terminal(&self, request: &Value) -> Answer {
