@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::checks::Truth;
-use crate::drivers::{source, tool};
+use crate::drivers::{python_cache, source, tool};
 use crate::support::client::{Api, Call};
 use crate::support::server::{self, Server};
 use crate::{all_are_required, announce};
@@ -23,7 +23,7 @@ impl Operator {
             .args(["-m", "kopf", "run", "--standalone", "--namespace", "default"])
             .arg(source("../operator.py"))
             .env("PYTHONPATH", tool("python-clients"))
-            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONPYCACHEPREFIX", python_cache())
             .env("KUBECONFIG", server.kubeconfig())
             .env("HOME", directory)
             .stdin(Stdio::null())

@@ -71,6 +71,11 @@ pub fn tool(path: &str) -> PathBuf {
     build.join("tools").join(path)
 }
 
+/// Where Python keeps what it has compiled: for the next run, and not beside the sources.
+pub fn python_cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("python")
+}
+
 /// The file of a driver, beside this one.
 pub fn source(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drivers").join(file)

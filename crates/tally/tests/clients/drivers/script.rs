@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::Value;
 
-use super::{Answer, Driver, GIVE_UP_AFTER, Place, source};
+use super::{Answer, Driver, GIVE_UP_AFTER, Place, python_cache, source};
 
 pub struct Script {
     child: Child,
@@ -20,8 +20,7 @@ impl Script {
     pub fn python(library: &Path, file: &str, place: &Place) -> Result<Script, String> {
         let mut command = Command::new("python3");
         command.arg(source(file)).arg(&place.kubeconfig).env("PYTHONPATH", library);
-        // Nothing is written beside the sources.
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONPYCACHEPREFIX", python_cache());
         Self::start(command, place)
     }
 
