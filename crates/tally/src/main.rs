@@ -21,6 +21,7 @@ mod signals;
 mod up;
 mod user;
 mod version;
+mod web;
 
 use std::io::Write;
 
@@ -42,6 +43,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
   tally logs sum --data-dir ./d       what its tasks have printed
   tally up                            serve a Kubernetes API on this machine, for kubectl
+  tally web --context test            look at the Jobs of a cluster in a browser
   tally controller --help             run the same Job controller against an existing cluster
   tally completion bash               print completions for your shell
   tally man run | man -l -            show the manual page of a command
@@ -66,6 +68,8 @@ enum Command {
     Logs(look::LogsArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
+    /// Serve a page that shows the Jobs of tally up or of a cluster, for a browser on this machine
+    Web(web::Args),
     /// Give other users access to the API of tally up
     User(user::Args),
     /// Show or replace the keys and certificates of tally up
@@ -114,6 +118,7 @@ fn main() -> std::process::ExitCode {
         Command::CheckUpgrade(args) => return check_upgrade::run(&args),
         Command::Version(args) => Ok(print(version::text(&args).as_bytes())),
         Command::Up(args) => up::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::User(args) => user::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Backup(args) => backup::backup(&args),
