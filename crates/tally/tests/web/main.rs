@@ -1,0 +1,7 @@
+//! The page, served by the real binary: what its server refuses, and the page in a real browser.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod browser;
+mod door;
