@@ -42,6 +42,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally ps --data-dir ./d             list the Jobs that a data directory has
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
   tally logs sum --data-dir ./d       what its tasks have printed
+  tally report sum --data-dir ./d > report.html
+                                      the same with pictures, in one file
   tally up                            serve a Kubernetes API on this machine, for kubectl
   tally web --context test            look at the Jobs of a cluster in a browser
   tally controller --help             run the same Job controller against an existing cluster
@@ -66,6 +68,8 @@ enum Command {
     Show(look::ShowArgs),
     /// Print what the tasks of a Job have printed
     Logs(look::LogsArgs),
+    /// Print a report about a Job and its attempts: a page in one file, or JUnit XML
+    Report(look::report::ReportArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
     /// Serve a page that shows the Jobs of tally up or of a cluster, for a browser on this machine
@@ -115,6 +119,7 @@ fn main() -> std::process::ExitCode {
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),
+        Command::Report(args) => return look::report::report(&args),
         Command::CheckUpgrade(args) => return check_upgrade::run(&args),
         Command::Version(args) => Ok(print(version::text(&args).as_bytes())),
         Command::Up(args) => up::run(&args),

@@ -3,9 +3,10 @@
 //! Where the objects are read from is in `crate::place`; what is shown about Jobs and attempts in `jobs` and `attempts`, which are
 //! pure; the logs in `logs`.
 
-mod attempts;
+pub mod attempts;
 pub mod jobs;
 mod logs;
+pub mod report;
 mod table;
 
 use std::collections::BTreeSet;
