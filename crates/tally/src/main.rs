@@ -18,6 +18,7 @@ mod pod_log;
 mod run;
 mod salvage;
 mod signals;
+mod top;
 mod up;
 mod user;
 mod version;
@@ -68,6 +69,8 @@ enum Command {
     Show(look::ShowArgs),
     /// Print what the tasks of a Job have printed
     Logs(look::LogsArgs),
+    /// Look at Jobs in a terminal, live: their indexes, attempts and logs
+    Top(top::Args),
     /// Print a report about a Job and its attempts: a page in one file, or JUnit XML
     Report(look::report::ReportArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
@@ -119,6 +122,7 @@ fn main() -> std::process::ExitCode {
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),
+        Command::Top(args) => return top::run(&args),
         Command::Report(args) => return look::report::report(&args),
         Command::CheckUpgrade(args) => return check_upgrade::run(&args),
         Command::Version(args) => Ok(print(version::text(&args).as_bytes())),

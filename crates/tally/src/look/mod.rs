@@ -102,7 +102,7 @@ impl From<PlaceError> for LookError {
     }
 }
 
-fn finish(outcome: Result<(), LookError>) -> ExitCode {
+pub fn finish(outcome: Result<(), LookError>) -> ExitCode {
     let (code, why) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,
         Err(LookError::Missing(why)) => (1, why),

@@ -45,7 +45,7 @@ pub fn document(reported: &ReportedJob, now: i64) -> String {
         let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value.trim()));
     }
     text.push_str("</dl>\n");
-    if let Some(states) = pictures::states(reported) {
+    if let Some(states) = pictures::task_states(job, attempts) {
         let _ = writeln!(text, "<h2>Indexes</h2>\n{}\n{}", legend(&states), pictures::field(&states));
     }
     if let Some(curves) = pictures::curves(attempts, now) {

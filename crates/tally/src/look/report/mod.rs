@@ -83,9 +83,11 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+pub use pictures::task_states;
+
 /// How a task is, by its last attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum TaskState {
+pub enum TaskState {
     Waiting,
     Running,
     Succeeded,

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use tally_core::indexes::IndexSet;
 
-use super::{ReportedJob, TaskState};
+use super::TaskState;
 use crate::look::attempts::{AttemptRow, AttemptState};
+use crate::look::jobs::JobRow;
 
 /// The width of all pictures.
 const WIDTH: f64 = 960.0;
@@ -20,10 +21,10 @@ const POINTS: usize = 240;
 const MOST_INDEXES: u64 = 1_000_000;
 
 /// The state of every task of an Indexed Job. None: it has no indexes, or too many to draw.
-pub fn states(reported: &ReportedJob) -> Option<Vec<TaskState>> {
-    let total = reported.job.total.filter(|total| (1..=MOST_INDEXES).contains(total))?;
-    let is_indexed = reported.attempts.iter().any(|attempt| attempt.index.is_some());
-    if !is_indexed && reported.job.completed_indexes.is_empty() && reported.job.failed_indexes.is_empty() {
+pub fn task_states(job: &JobRow, attempts: &[AttemptRow]) -> Option<Vec<TaskState>> {
+    let total = job.total.filter(|total| (1..=MOST_INDEXES).contains(total))?;
+    let is_indexed = attempts.iter().any(|attempt| attempt.index.is_some());
+    if !is_indexed && job.completed_indexes.is_empty() && job.failed_indexes.is_empty() {
         return None;
     }
     let mut states = vec![TaskState::Waiting; usize::try_from(total).ok()?];
@@ -33,10 +34,13 @@ pub fn states(reported: &ReportedJob) -> Option<Vec<TaskState>> {
             states.get_mut(range).into_iter().flatten().for_each(|place| *place = state);
         }
     };
-    set(&reported.job.completed_indexes, TaskState::Succeeded);
-    set(&reported.job.failed_indexes, TaskState::Failed);
+    set(&job.completed_indexes, TaskState::Succeeded);
+    set(&job.failed_indexes, TaskState::Failed);
     let mut failures: BTreeMap<u32, bool> = BTreeMap::new();
-    for attempt in &reported.attempts {
+    // As they started.
+    let mut sorted: Vec<&AttemptRow> = attempts.iter().collect();
+    sorted.sort_by_key(|attempt| attempt.started_at.unwrap_or(i64::MAX));
+    for attempt in sorted {
         let Some((index, place)) = attempt.index.and_then(|index| Some((index, states.get_mut(index as usize)?)))
         else {
             continue;
@@ -183,7 +187,6 @@ pub fn timeline(attempts: &[AttemptRow], now: i64) -> Option<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::jobs::JobRow;
 
     fn attempt(index: u32, code: Option<i32>, from: i64) -> AttemptRow {
         AttemptRow {
@@ -212,12 +215,9 @@ mod tests {
             attempt(3, Some(1), 0),
             attempt(3, None, 300),
         ];
-        let reported = ReportedJob { job, attempts, dropped: 0 };
         use TaskState::{Failed, Retried, Running, Succeeded, Waiting};
-        assert_eq!(states(&reported), Some(vec![Succeeded, Retried, Failed, Running, Waiting, Succeeded]));
-        let none =
-            ReportedJob { job: JobRow { total: Some(3), ..JobRow::default() }, attempts: Vec::new(), dropped: 0 };
-        assert_eq!(states(&none), None);
+        assert_eq!(task_states(&job, &attempts), Some(vec![Succeeded, Retried, Failed, Running, Waiting, Succeeded]));
+        assert_eq!(task_states(&JobRow { total: Some(3), ..JobRow::default() }, &[]), None);
     }
 
     #[test]
