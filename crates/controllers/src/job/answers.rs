@@ -42,7 +42,12 @@ impl<S: Mutation> JobController<S> {
                     self.delete(&job, &namespace, pod, name, Some(stored.revision), out);
                     self.plan(slot, now, out);
                 }
-                answer => self.conditional_answered(&job, &pod, Some(revision), answer, now, out),
+                answer => {
+                    if let (Answer::Unknown, Some((_, ledger))) = (&answer, self.ledger_mut(&job)) {
+                        ledger.removal_unknown(&pod);
+                    }
+                    self.conditional_answered(&job, &pod, Some(revision), answer, now, out);
+                }
             },
             Pending::Delete { job, pod, name, revision } => {
                 if matches!(answer, Answer::Done(_) | Answer::Gone)

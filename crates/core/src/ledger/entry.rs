@@ -56,6 +56,8 @@ pub(crate) struct Entry {
     /// Chosen for removal. Stays chosen while the response is outstanding or was an error, so that no other Pod is
     /// removed in its place.
     pub removal: bool,
+    /// Whether a request for its removal has taken effect is not known, and no newer state has been observed.
+    pub removal_unknown: bool,
     /// A list of the Job's Pods did not contain it: it is gone, or it has lost its owner and still has the finalizer.
     /// Until the stream shows which, it is neither recorded, nor released, nor tallied, and is not a live Pod of the
     /// Job.
@@ -154,6 +156,7 @@ impl Entry {
             given_up: false,
             busy: Busy::No,
             removal: false,
+            removal_unknown: false,
             unlisted: false,
             classification: Classification::default(),
             serial: 0,
@@ -248,14 +251,18 @@ impl Entry {
     }
 
     /// The first criteria of RM-2: unscheduled, then by phase, then not ready. A Pod that has already lost its
-    /// finalizer comes before all others: its removal has begun, and its result can no longer be counted (H2).
+    /// finalizer, or may have lost it by our own request, comes before all others: its removal has begun, and its result can
+    /// no longer be counted (H2). Another Pod in its place could be one too many.
     pub fn removal_class(&self, resume: bool) -> u8 {
         let phase = match self.phase {
             Phase::Pending => 0,
             Phase::Unknown => 1,
             _ => 2,
         };
-        u8::from(self.tracked && resume) << 4 | u8::from(self.scheduled) << 3 | phase << 1 | u8::from(self.ready)
+        u8::from(self.tracked && !self.removal_unknown && resume) << 4
+            | u8::from(self.scheduled) << 3
+            | phase << 1
+            | u8::from(self.ready)
     }
 
     /// The further criteria of RM-2, within a class: the Pod with the lesser rank is removed first.

@@ -423,6 +423,7 @@ impl<S: Mutation> Ledger<S> {
             let listed_at = self.lists.own_at;
             self.update_entry(slot, |entry| {
                 let newer = entry.revision < pod.revision;
+                entry.removal_unknown &= !newer;
                 entry.unlisted &= pod.revision <= listed_at;
                 entry.update(pod, &spec, mutation);
                 entry.finished_at = finished_at;
@@ -646,6 +647,13 @@ impl<S: Mutation> Ledger<S> {
             Busy::Releasing => self.flight.releases = self.flight.releases.saturating_sub(1),
             Busy::Discarding => self.flight.discards = self.flight.discards.saturating_sub(1),
             Busy::No | Busy::Deleting | Busy::Removing | Busy::Refused => {}
+        }
+    }
+
+    /// A Pod being removed may have lost its finalizer: the outcome of the request is not known.
+    pub fn removal_unknown(&mut self, uid: &PodUid) {
+        if let Some(slot) = self.find(uid) {
+            self.update_entry(slot, |entry| entry.removal_unknown = true);
         }
     }
 

@@ -784,6 +784,28 @@ fn a_refused_release_is_retried_after_a_growing_delay_or_when_the_pod_changes() 
     assert_eq!(names(&bench.plan().releases), ["a"]);
 }
 
+/// The response was lost, and another Pod came: the one that may be gone already is removed, not another one with it. Found by the
+/// simulator (dead-node-wait 520084492, I24).
+#[test]
+fn a_pod_whose_removal_may_have_begun_is_removed_before_others() {
+    let mut bench = Bench::new(&job(json!({"parallelism": 0})));
+    bench.sees(pod("b", 21, "Running"));
+    let removals = |bench: &mut Bench| bench.plan().removals.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(removals(&mut bench), ["b"]);
+    bench.ledger.removal_unknown(&uid("b"));
+    bench.ledger.pod_refused(&uid("b"), bench.now);
+    bench.edited(&job(json!({"parallelism": 1})), 22);
+    bench.passes(60_000);
+    assert!(bench.plan().removals.is_empty(), "as far as is known it is the only one");
+    // By its phase the new one would go first.
+    bench.sees(pod("c", 23, "Pending"));
+    assert_eq!(removals(&mut bench), ["b"]);
+    // What has happened to it is known now.
+    bench.ledger.pod_refused(&uid("b"), bench.now);
+    bench.sees(pod("b", 24, "Running"));
+    assert_eq!(removals(&mut bench), ["c"]);
+}
+
 /// The Pod left the Job and returned while its removal was in flight: the removal goes on.
 #[test]
 fn a_pod_whose_removal_is_under_way_is_not_removed_again() {

@@ -136,6 +136,7 @@ pub fn plain_facts(job: JobView, pods: Vec<PodView>) -> Facts {
         pods_at: Revision(u64::MAX),
         jobs_at: Revision(u64::MAX),
         unknown: Vec::new(),
+        unknown_removals: Default::default(),
     }
 }
 
@@ -517,6 +518,7 @@ pub fn facts() -> impl Strategy<Value = Facts> {
             pods_at: Revision(if open { u64::MAX } else { JOB_AT - 1 }),
             jobs_at: Revision(jobs_at),
             unknown: Vec::new(),
+            unknown_removals: Default::default(),
         }
     })
 }

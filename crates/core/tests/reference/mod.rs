@@ -41,6 +41,8 @@ pub struct Facts {
     pub jobs_at: Revision,
     /// Creations of unknown outcome, by name.
     pub unknown: Vec<UnknownCreation>,
+    /// Pods whose removal may have begun: the response was lost, and nothing newer has been observed.
+    pub unknown_removals: BTreeSet<PodUid>,
 }
 
 /// A creation whose response was lost: the Pod may exist, and no other Pod gets the name until that is known.
@@ -57,7 +59,7 @@ pub struct UnknownCreation {
 /// One line for each Pod: failing cases are read by people.
 impl std::fmt::Debug for Facts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { job, pods, now, limits, window, pods_at, jobs_at, unknown } = self;
+        let Self { job, pods, now, limits, window, pods_at, jobs_at, unknown, unknown_removals: _ } = self;
         writeln!(f, "{:?}", job.spec)?;
         writeln!(f, "{:?}", job.status)?;
         writeln!(f, "Job at {}, deleting {}, now {now:?}, {limits:?}, window {window}", job.revision, job.deleting)?;

@@ -183,6 +183,8 @@ pub struct World {
     known: BTreeMap<PodUid, PodView>,
     /// A request was refused, and no newer version of the Pod has been observed since.
     refused: BTreeSet<PodUid>,
+    /// The response to the request for its removal was lost, and no newer version has been observed since.
+    unknown_removals: BTreeSet<PodUid>,
     /// Gone according to a response; the stream has yet to show it.
     buried: BTreeSet<PodUid>,
     /// Gone according to the stream, which never shows them again.
@@ -211,6 +213,7 @@ impl World {
             unknown: BTreeMap::new(),
             known: BTreeMap::new(),
             refused: BTreeSet::new(),
+            unknown_removals: BTreeSet::new(),
             buried: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             endings: BTreeSet::new(),
@@ -232,6 +235,7 @@ impl World {
             pods_at: Revision(u64::MAX),
             jobs_at: Revision(u64::MAX),
             unknown: self.unknown.values().cloned().collect(),
+            unknown_removals: self.unknown_removals.clone(),
         }
     }
 
@@ -457,6 +461,7 @@ impl World {
         let known = self.known.entry(pod.uid.clone()).or_insert_with(|| pod.clone());
         if known.revision < pod.revision {
             self.refused.remove(&pod.uid);
+            self.unknown_removals.remove(&pod.uid);
         }
         if known.revision <= pod.revision {
             known.clone_from(pod);
@@ -466,6 +471,7 @@ impl World {
     fn show_gone(&mut self, uid: &PodUid) {
         self.ledger.pod_gone(uid, Revision(self.revision));
         self.refused.remove(uid);
+        self.unknown_removals.remove(uid);
         self.known.remove(uid);
         self.buried.remove(uid);
         self.forgotten.insert(uid.clone());
@@ -475,6 +481,7 @@ impl World {
     fn show_vanished(&mut self, uid: &PodUid) {
         self.ledger.pod_gone_by_response(uid);
         self.refused.remove(uid);
+        self.unknown_removals.remove(uid);
         if self.known.remove(uid).is_some() {
             self.buried.insert(uid.clone());
         }
@@ -536,6 +543,10 @@ impl World {
                     self.ledger.removal_released(&uid);
                     self.flights.push(Flight::Remove(uid, None));
                 } else {
+                    if unchanged && reply == Reply::Lost && self.known.contains_key(&uid) {
+                        self.unknown_removals.insert(uid.clone());
+                        self.ledger.removal_unknown(&uid);
+                    }
                     self.answer_about(&uid, Some(revision), reply, |_, pod| pod.tracked = false);
                 }
             }
