@@ -34,10 +34,10 @@ function prepare(canvas, width, height) {
   return context;
 }
 
-/** The next round number at or above: 1, 2 or 5 times a power of ten. */
+/** The next round number at or above: one digit times a power of ten. */
 function roundUp(number) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, number)));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= number);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= number);
 }
 
 function colours() {
@@ -91,7 +91,7 @@ export class Curve {
     if (points.length < 2) {
       context.fillStyle = c.text;
       context.textAlign = 'left';
-      context.fillText('No Pod has started yet.', 8, 24);
+      context.fillText('Nothing to show yet.', 8, 24);
       return;
     }
     const from = points[0].t, to = Math.max(points[points.length - 1].t, from + SECOND);

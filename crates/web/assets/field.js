@@ -82,11 +82,11 @@ export class Field {
     this.rowCount = Math.ceil(size / this.columns);
     const height = this.rowCount * this.cell;
     this.viewHeight = Math.max(this.cell, Math.min(HEIGHT_AUTO + 20, height));
-    this.spacer.style.height = `${height + 4}px`;
-    this.scroll.style.height = `${this.viewHeight + 10}px`;
+    this.spacer.style.height = `${height + 10}px`;
+    this.scroll.style.height = `${this.viewHeight + 16}px`;
     const scale = window.devicePixelRatio || 1;
     this.canvas.width = Math.round((GUTTER + this.columns * this.cell + 4) * scale);
-    this.canvas.height = Math.round((this.viewHeight + 4) * scale);
+    this.canvas.height = Math.round((this.viewHeight + 10) * scale);
     this.canvas.style.width = `${this.canvas.width / scale}px`;
     this.canvas.style.height = `${this.canvas.height / scale}px`;
     this.zoomOut.disabled = this.cell === SIZES[0];

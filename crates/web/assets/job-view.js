@@ -81,20 +81,33 @@ export class JobView {
     this.deleted = deleted;
     this.compact = observeRate(compactJob(job), this.compact, Date.now());
     this.explanation.refresh();
-    if (isNew) this.watchPods();
+    if (isNew) {
+      this.samples = [];
+      this.watchPods();
+    }
+    this.sample();
+  }
+
+  /** The status over time, for the curve of a large Job. */
+  sample() {
+    const { active: running, succeeded, failed } = this.compact;
+    this.samples.push({ t: Date.now(), running, succeeded, failed });
+    // Every second sample is dropped: the curve needs no more.
+    if (this.samples.length > 1200) this.samples = this.samples.filter((_, at) => at % 2 === 0);
   }
 
   watchPods() {
     const { spec, metadata } = this.job;
     this.podStore?.stop();
     this.large = (spec.completions ?? 0) > ALL_PODS_MAX;
-    this.retained = 0;
-    const query = { labelSelector: selectorText(spec.selector) };
-    if (this.large) query.fieldSelector = 'status.phase!=Succeeded';
+    const compact = (pod) => {
+      // The timeline of a large Job shows what happens while the page is open, up to a limit.
+      const isTooMuch = this.large && pod.status?.phase === 'Succeeded' && this.podStore.items.size > ALL_PODS_MAX;
+      return isTooMuch ? null : compactPod(pod);
+    };
     this.podStore = new Reflector({
-      path: listPath('', metadata.namespace, 'pods'), query, compact: compactPod, onChange: this.update,
-      // A Pod that succeeds leaves the selection and is reported as deleted; the page keeps it for the timeline.
-      retain: (pod) => this.large && pod.status?.phase === 'Succeeded' && this.retained++ < ALL_PODS_MAX,
+      path: listPath('', metadata.namespace, 'pods'), query: { labelSelector: selectorText(spec.selector) }, compact, onChange: this.update,
+      listQuery: this.large ? { fieldSelector: 'status.phase!=Succeeded' } : {},
     }).start();
     this.eventStore?.stop();
     this.eventStore = null;
@@ -157,7 +170,8 @@ export class JobView {
         });
         setText(note, !indexed ? 'This Job has no indexes: a cell is a completion, in no order.'
           : (this.job.spec.completions ?? 0) > FIELD_MAX ? `The first ${count(FIELD_MAX)} indexes are shown.` : '');
-        curve.set(buildCurve(this.pods, this.now), this.podsNote());
+        if (this.large) curve.set([...this.samples, { ...this.samples.at(-1), t: isFinished(this.job) ? this.samples.at(-1).t : this.now }], 'A Job of this size: from its status, since the page was opened.');
+        else curve.set(buildCurve(this.pods, this.now), this.podsNote());
         if (this.picked !== undefined) this.showIndex(detail);
       },
       recolour: () => { field.recolour(); curve.recolour(); },
@@ -450,14 +464,17 @@ export class JobView {
     this.bar.set(total, compact.succeeded, compact.failedIndexes, compact.active);
     setText(this.tabButtons[0], spec.completionMode === 'Indexed' ? 'Indexes' : 'Completions');
     const left = timeLeft(compact, now);
-    const percent = compact.total ? ` (${Math.floor((compact.succeeded / compact.total) * 100)} %)` : '';
+    const share = (compact.succeeded / compact.total) * 100;
+    const percent = compact.total ? ` (${compact.total > 1000 ? (Math.floor(share * 10) / 10).toFixed(1) : Math.floor(share)} %)` : '';
     this.setFact('Succeeded', compact.total === null ? count(compact.succeeded) : `${count(compact.succeeded)} of ${count(compact.total)}${percent}`);
     this.setFact('Running', isFinished(job) ? '' : `${count(compact.active)} of at most ${count(compact.parallelism)}`);
     this.setFact('Failed attempts', count(compact.failed), compact.failed ? 'has-failures' : '');
     this.setFact('Failed indexes', compact.failedIndexes ? count(compact.failedIndexes) : '', 'has-failures');
     this.setFact('Rate', rate(rateOf(compact, now)));
     this.setFact('Time left', left === null ? '' : duration(left));
-    this.setFact(compact.ended ? 'Took' : 'Elapsed', compact.started ? duration((compact.ended || now) - compact.started) : '');
+    const took = compact.started ? duration((compact.ended || now) - compact.started) : '';
+    this.setFact('Elapsed', compact.ended ? '' : took);
+    this.setFact('Took', compact.ended ? took : '');
     this.setFact('Started', compact.started ? dateTime(compact.started) : '');
     this.setFact('Ended', compact.ended ? dateTime(compact.ended) : '');
     this.setFact('Created', compact.started ? '' : dateTime(compact.created));

@@ -113,7 +113,7 @@ export class LogView {
         });
         if (signal.aborted) return;
         this.source.ended = true;
-        setText(this.status, this.lines === 0 ? 'The log is empty.' : 'End of the log.');
+        setText(this.status, this.lines + this.pending.length === 0 ? 'The log is empty.' : 'End of the log.');
         this.flush();
         return;
       } catch (error) {

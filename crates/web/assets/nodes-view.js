@@ -61,7 +61,7 @@ export class NodesView {
     const meter = (label, used, has, format) => h('div', { class: 'meter' }, h('span', { class: 'meter-label' }, label), this.meterBar(used, has), h('span', { class: 'num' }, `${format(used)} of ${format(has)}`));
     const plain = (n) => (Number.isInteger(n) ? count(n) : n.toFixed(2));
     const shown = all ? groups : groups.slice(0, JOBS_SHOWN);
-    const element = h('section', { class: 'node', 'aria-label': name || 'No node' },
+    const element = h('section', { class: 'node-card', 'aria-label': name || 'No node' },
       h('div', { class: 'node-head' }, h('h2', null, name || 'Not assigned to a node'),
         node && h('span', { class: 'badge', 'data-state': node.ready ? 'complete' : 'failed' }, h('span', { class: 'badge-symbol', 'aria-hidden': 'true' }, node.ready ? '✓' : '✕'), node.ready ? 'Ready' : 'Not ready'),
         node?.unschedulable && h('span', { class: 'tag' }, 'unschedulable')),

@@ -27,6 +27,8 @@ export class VirtualList {
 
   resize() {
     this.height = this.rowHeight();
+    // The header above the list leaves space for the scroll bar.
+    this.element.parentElement?.style.setProperty('--scrollbar', `${this.element.offsetWidth - this.element.clientWidth - 2}px`);
     this.spacer.style.height = `${this.items.length * this.height}px`;
     this.draw();
   }
