@@ -57,12 +57,16 @@ export function objectPath(group, namespace, resource, name) {
   return `${listPath(group, namespace, resource)}/${encodeURIComponent(name)}`;
 }
 
+/** The first page is small, so that the first rows appear soon. */
+const PAGE_FIRST = 200, PAGE = 1000;
+
 /** All pages of a list; `each(item)` for every item. Returns the resourceVersion of the list. */
 export async function listAll(path, query, signal, each, onPage = () => {}) {
   let token = '';
   for (;;) {
+    const limit = token === '' ? PAGE_FIRST : PAGE;
     // Servers write indented JSON to browsers, twice as long, unless the request says no.
-    const page = await getJson(withQuery(path, { ...query, limit: 500, continue: token, pretty: false }), signal);
+    const page = await getJson(withQuery(path, { ...query, limit, continue: token, pretty: false }), signal);
     page.items?.forEach(each);
     onPage();
     token = page.metadata?.continue ?? '';

@@ -10,6 +10,8 @@ import { NodesView } from './nodes-view.js';
 const main = document.getElementById('main');
 let view = null;
 let route = '';
+/** Whether the server has ended the session: nothing is requested any more. */
+let over = false;
 
 // --- Routes ---
 
@@ -27,11 +29,12 @@ function parseHash() {
 }
 
 function openRoute() {
+  if (over) return;
   const [kind, namespace, name, tab] = parseHash();
   const key = [kind, namespace, name].join('/');
   // Only the tab differs: the view keeps its connections.
   if (key === route && view?.reopen) view.reopen(tab);
-  else if (key !== route || !view) {
+  else {
     view?.destroy();
     if (kind === 'jobs' && name) view = new JobView(namespace, name, tab);
     else if (kind === 'cronjobs' && name) view = new CronJobView(namespace, name);
@@ -70,7 +73,6 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => view
 // --- Connection ---
 
 const connectionText = document.getElementById('connection');
-let over = false;
 
 function showConnection() {
   if (over) return;

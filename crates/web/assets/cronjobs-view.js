@@ -216,6 +216,7 @@ export class CronJobView {
     setText(this.suspend, item.suspended ? 'Resume' : 'Suspend');
     const jobs = [...this.jobs.reflector.items.values()].filter((job) => job.cronJob === item.uid);
     this.list.setItems(sortJobs(jobs, 'age', false, now));
+    this.list.element.style.height = `${Math.max(84, Math.min(300, jobs.length * jobRowHeight() + 2))}px`;
     this.yaml.set({ kind: 'CronJob', ...this.object });
   }
 

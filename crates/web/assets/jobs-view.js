@@ -46,7 +46,7 @@ export function fillJobRow(row, job, now = Date.now()) {
   setAttribute(row.age, 'title', dateTime(job.created));
 }
 
-export const jobRowHeight = () => (narrow.matches ? 66 : 34);
+export const jobRowHeight = () => (narrow.matches ? 82 : 34);
 
 export class JobsView {
   constructor() {

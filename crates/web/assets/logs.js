@@ -118,6 +118,11 @@ export class LogView {
         return;
       } catch (error) {
         if (signal.aborted) return;
+        if (error.status === 404) {
+          this.source.ended = true;
+          setText(this.status, error.message);
+          return;
+        }
         failures++;
         const wait = error.status >= 400 && error.status < 500 && error.status !== 429 ? 5000 : backoff(failures);
         setText(this.status, `${error.status ? error.message : 'Not connected'}. The next attempt is in ${Math.ceil(wait / 1000)} s.`);

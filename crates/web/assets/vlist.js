@@ -18,7 +18,7 @@ export class VirtualList {
     this.spacer = h('div', { class: 'vlist-spacer', role: 'presentation' });
     this.empty = h('p', { class: 'empty', hidden: true }, empty);
     this.element = h('div', {
-      class: 'vlist', role: 'listbox', tabindex: '0', 'aria-label': label, onscroll: () => this.draw(), onkeydown: (event) => this.key(event),
+      class: 'vlist', role: 'listbox', tabindex: '0', 'aria-label': label, onscroll: () => this.draw(false), onkeydown: (event) => this.key(event),
     }, this.empty, this.spacer);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.element);
@@ -46,41 +46,51 @@ export class VirtualList {
     this.draw();
   }
 
-  draw() {
+  /** Shows the visible items. `all`: fill rows again that show the same item as before. */
+  draw(all = true) {
     const first = Math.max(0, Math.floor(this.element.scrollTop / this.height) - EXTRA_ROWS);
     const wanted = Math.ceil(this.element.clientHeight / this.height) + 2 * EXTRA_ROWS;
     const last = Math.min(this.items.length, first + wanted);
-    while (this.rows.length < last - first) {
-      const row = this.makeRow();
-      row.element.setAttribute('role', 'option');
-      row.element.classList.add('vrow');
-      row.element.id = `row-${VirtualList.next++}`;
-      row.element.addEventListener('click', (event) => {
-        this.select(row.at);
-        // A link handles its own click; modified clicks open tabs.
-        if (this.open && !event.defaultPrevented && !event.target.closest('a,button') && !getSelection().toString()) this.open(row.item);
-      });
-      this.rows.push(row);
-      this.spacer.append(row.element);
-    }
-    this.rows.forEach((row, n) => {
-      const at = first + n;
-      const isShown = at < last;
-      row.element.hidden = !isShown;
-      if (!isShown) return;
-      if (row.at !== at || row.y !== at * this.height) {
-        row.at = at;
-        row.y = at * this.height;
-        row.element.style.transform = `translateY(${row.y}px)`;
+    while (this.rows.length < Math.min(wanted, this.items.length)) this.addRow();
+    const pool = this.rows.length;
+    const used = new Set();
+    let active = null;
+    for (let at = first; at < last; at++) {
+      // An item keeps its row while it is visible: scrolling by a line fills one row.
+      const row = this.rows[at % pool];
+      used.add(row);
+      const y = at * this.height;
+      if (row.at !== at || row.y !== y) {
+        [row.at, row.y] = [at, y];
+        row.element.style.transform = `translateY(${y}px)`;
         row.element.setAttribute('aria-posinset', at + 1);
       }
       setAttribute(row.element, 'aria-setsize', String(this.items.length));
       setAttribute(row.element, 'aria-selected', String(at === this.selected));
-      row.item = this.items[at];
-      this.fillRow(row, row.item);
-    });
-    const active = this.rows.find((row) => !row.element.hidden && row.at === this.selected);
+      if (at === this.selected) active = row;
+      const item = this.items[at];
+      if (all || row.item !== item || row.element.hidden) {
+        row.item = item;
+        this.fillRow(row, item);
+      }
+      row.element.hidden = false;
+    }
+    for (const row of this.rows) if (!used.has(row)) row.element.hidden = true;
     setAttribute(this.element, 'aria-activedescendant', active?.element.id);
+  }
+
+  addRow() {
+    const row = this.makeRow();
+    row.element.setAttribute('role', 'option');
+    row.element.classList.add('vrow');
+    row.element.id = `row-${VirtualList.next++}`;
+    row.element.addEventListener('click', (event) => {
+      this.select(row.at);
+      // A link handles its own click; modified clicks open tabs.
+      if (this.open && !event.defaultPrevented && !event.target.closest('a,button') && !getSelection().toString()) this.open(row.item);
+    });
+    this.rows.push(row);
+    this.spacer.append(row.element);
   }
 
   select(at) {
