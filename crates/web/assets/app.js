@@ -22,7 +22,9 @@ document.getElementById('nav').append(...links);
 function parseHash() {
   const path = location.hash.replace(/^#\/?/, '').split('?')[0];
   try {
-    return path.split('/').map(decodeURIComponent);
+    const parts = path.split('/').map(decodeURIComponent);
+    // A browser would resolve these in the path of a request.
+    return parts.some((part) => part === '.' || part === '..') ? ['jobs'] : parts;
   } catch {
     return ['jobs'];
   }

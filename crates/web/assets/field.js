@@ -73,10 +73,10 @@ export class Field {
     const columnsOf = (cell) => {
       const fit = Math.max(1, Math.floor(width / cell));
       // Round numbers of columns make rows easy to read.
-      const round = fit >= 200 ? 50 : fit >= 20 ? 10 : fit >= 10 ? 5 : 1;
+      const round = fit >= 20 ? 10 : fit >= 10 ? 5 : 1;
       return Math.floor(fit / round) * round;
     };
-    const fits = SIZES.filter((cell) => Math.ceil(size / columnsOf(cell)) * cell <= HEIGHT_AUTO);
+    const fits = SIZES.filter((cell) => Math.ceil(size / columnsOf(cell)) * cell <= HEIGHT_AUTO + 20);
     this.cell = this.zoom || fits[fits.length - 1] || SIZES[0];
     this.columns = columnsOf(this.cell);
     this.rowCount = Math.ceil(size / this.columns);
@@ -114,7 +114,7 @@ export class Field {
     const edge = (n) => Math.round(n * cell * scale);
     const width = edge(columns), height = Math.min(this.canvas.height, edge(lastRow - firstRow));
     if (width === 0 || height === 0) return;
-    const gap = cell >= 6 ? Math.max(1, Math.round(scale)) : cell >= 4 ? 1 : 0;
+    const gap = cell >= 6 ? Math.max(1, Math.round(scale)) : cell >= 5 ? 1 : 0;
     const image = context.createImageData(width, height);
     const pixels = new Uint32Array(image.data.buffer);
     for (let row = firstRow; row < lastRow; row++) {

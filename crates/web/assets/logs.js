@@ -99,6 +99,7 @@ export class LogView {
         // Times are always requested: they show where to continue after a lost connection.
         const window = from ? { sinceTime: from } : { tailLines: TAIL };
         const response = await send('GET', withQuery(path, { ...query, ...window, timestamps: true, follow: !ended }), { signal });
+        const first = this.lines + this.removed;
         setText(this.status, ended ? '' : 'Following.');
         await readLines(response, (lines) => {
           failures = 0;
@@ -113,7 +114,9 @@ export class LogView {
         });
         if (signal.aborted) return;
         this.source.ended = true;
-        setText(this.status, this.lines + this.pending.length === 0 ? 'The log is empty.' : 'End of the log.');
+        const seen = this.lines + this.pending.length;
+        const isCut = this.removed > 0 || (first === 0 && seen >= TAIL);
+        setText(this.status, seen === 0 ? 'The log is empty.' : isCut ? `End of the log. The last ${count(Math.min(seen, LINES_MAX))} lines are shown; Download has all.` : 'End of the log.');
         this.flush();
         return;
       } catch (error) {
@@ -161,7 +164,7 @@ export class LogView {
       this.removed += first.childElementCount;
       first.remove();
     }
-    if (this.removed > 0) setText(this.status, `The last ${count(this.lines)} lines are shown; Download has all.`);
+    if (this.removed > 0 && !this.source?.ended) setText(this.status, `The last ${count(this.lines)} lines are shown; Download has all.`);
     if (this.term) this.find(false);
     if (wasAtEnd) this.toEnd();
   }

@@ -106,8 +106,9 @@ export class YamlView {
     // A text that is being selected does not change.
     if (!selection.isCollapsed && this.pre.contains(selection.anchorNode)) return;
     const { managedFields, ...metadata } = object.metadata;
-    const { apiVersion = 'batch/v1', kind = 'Job', ...rest } = object;
-    setText(this.pre, toYaml({ apiVersion, kind, ...rest, metadata }));
+    const { apiVersion = 'batch/v1', kind = 'Job', spec, status, ...rest } = object;
+    const sorted = Object.fromEntries(Object.entries(metadata).sort(([a], [b]) => (a < b ? -1 : 1)));
+    setText(this.pre, toYaml({ apiVersion, kind, metadata: sorted, spec, status, ...Object.fromEntries(Object.entries(rest).filter(([key]) => key !== 'metadata')) }));
   }
 
   async copyText() {
