@@ -44,7 +44,7 @@ function colours() {
   const of = (name) => cssColour(`--index-${name}`);
   return {
     running: of('running'), succeeded: of('succeeded'), failed: of('failed'), waiting: of('waiting'),
-    text: cssColour('--faint'), line: cssColour('--line'), strong: cssColour('--text'), mark: cssColour('--mark'),
+    text: cssColour('--faint'), line: cssColour('--line'), strong: cssColour('--text'), mark: cssColour('--mark'), markDark: cssColour('--mark-dark'),
   };
 }
 
@@ -249,7 +249,7 @@ export class Timeline {
           context.textAlign = 'left';
           context.fillText('✕', start + 2, y + (LANE - 4) / 2 + 1);
         } else if (barWidth > 34 && pod.index >= 0) {
-          context.fillStyle = c.mark;
+          context.fillStyle = state === 'succeeded' ? c.markDark : c.mark;
           context.textBaseline = 'middle';
           context.textAlign = 'left';
           context.fillText(String(pod.index), start + 4, y + (LANE - 4) / 2 + 1);

@@ -100,7 +100,7 @@ export class Field {
     if (!this.palette) {
       const one = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
       this.palette = INDEX_STATES.map((state) => pixel(one, cssColour(`--index-${state.id}`)));
-      this.markColour = cssColour('--mark');
+      this.markColours = { light: cssColour('--mark'), dark: cssColour('--mark-dark') };
       this.textColour = cssColour('--faint');
       this.cursorColour = cssColour('--text');
     }
@@ -131,7 +131,10 @@ export class Field {
     context.save();
     context.scale(scale, scale);
     this.drawLabels(context, firstRow, lastRow);
-    if (cell >= MARK_MIN) this.drawMarks(context, firstRow, lastRow);
+    if (cell >= MARK_MIN) {
+      this.drawMarks(context, firstRow, lastRow, this.markColours.light, [FAILED, RUNNING]);
+      this.drawMarks(context, firstRow, lastRow, this.markColours.dark, [RETRYING, RETRIED]);
+    }
     if (this.cursor >= 0) this.drawCursor(context, firstRow);
     context.restore();
   }
@@ -150,16 +153,16 @@ export class Field {
   }
 
   /** Marks tell the states apart without colours. */
-  drawMarks(context, firstRow, lastRow) {
+  drawMarks(context, firstRow, lastRow, colour, marked) {
     const { cell, columns, states } = this;
     const end = Math.min(states.length, lastRow * columns);
     const inner = cell - 1, pad = inner * 0.3;
-    context.strokeStyle = context.fillStyle = this.markColour;
+    context.strokeStyle = colour;
     context.lineWidth = Math.max(1.2, cell / 10);
     context.beginPath();
     for (let at = firstRow * columns; at < end; at++) {
       const state = states[at];
-      if (state !== FAILED && state !== RUNNING && state !== RETRYING && state !== RETRIED) continue;
+      if (state !== marked[0] && state !== marked[1]) continue;
       const x = GUTTER + (at % columns) * cell, y = (Math.floor(at / columns) - firstRow) * cell;
       if (state === FAILED) {
         context.moveTo(x + pad, y + pad);

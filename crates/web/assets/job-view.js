@@ -319,7 +319,8 @@ export class JobView {
     const container = h('select', { 'aria-label': 'Container', hidden: true });
     const previous = h('button', { type: 'button', class: 'small', 'aria-pressed': 'false', hidden: true }, 'Before the restart');
     const text = h('span', { class: 'note pod-note' });
-    let shown = null;
+    const why = h('div');
+    let shown = null, explanation = null;
     const wanted = readQuery().get('pod');
     const open = (pod) => {
       if (!pod) return;
@@ -328,6 +329,13 @@ export class JobView {
         container.replaceChildren(...names.map((name) => h('option', { value: name }, name)));
         container.hidden = names.length < 2;
         previous.setAttribute('aria-pressed', 'false');
+      }
+      if (shown?.uid !== pod.uid) {
+        // Why a Pod waits; one that runs or has ended explains itself with its log.
+        explanation?.destroy();
+        explanation = podState(pod) === 'waiting' ? new Explanation(this.namespace, 'pods', pod.name) : null;
+        why.replaceChildren(...(explanation ? [explanation.element] : []));
+        explanation?.refresh();
       }
       shown = pod;
       input.value = pod.name;
@@ -338,6 +346,11 @@ export class JobView {
       if (!shown) return;
       const now = this.pods.find((pod) => pod.uid === shown.uid);
       setText(text, now ? podLines(now, this.now)[1] : 'The Pod is deleted.');
+      if (explanation && now && podState(now) !== 'waiting') {
+        explanation.destroy();
+        explanation = null;
+        why.replaceChildren();
+      }
       previous.hidden = !(now?.restarts > 0);
     };
     const choose = () => {
@@ -370,7 +383,7 @@ export class JobView {
     return {
       element: h('div', { class: 'logs' }, h('div', { class: 'chart-bar' },
         h('button', { type: 'button', class: 'small', 'aria-label': 'Previous Pod', title: 'Previous Pod', onclick: () => step(-1) }, '◀'), input, options,
-        h('button', { type: 'button', class: 'small', 'aria-label': 'Next Pod', title: 'Next Pod', onclick: () => step(1) }, '▶'), container, previous, text), log.element),
+        h('button', { type: 'button', class: 'small', 'aria-label': 'Next Pod', title: 'Next Pod', onclick: () => step(1) }, '▶'), container, previous, text), why, log.element),
       update: () => {
         if (!shown) {
           const named = this.pods.find((pod) => pod.name === wanted);
@@ -385,7 +398,7 @@ export class JobView {
         describe();
       },
       search: log.search,
-      destroy: () => log.destroy(),
+      destroy: () => { log.destroy(); explanation?.destroy(); },
     };
   }
 
