@@ -23,18 +23,60 @@ export async function send(method, path, { body, type = 'application/json', sign
   });
   if (response.ok) return response;
   if (response.status === 401) sessionOverListeners.forEach((listener) => listener());
+  // If the connection ends before the body, the status is sufficient.
+  throw refused(response.status, await response.text().catch(() => ''));
+}
+
+function refused(status, text) {
   let message = '', reason = '';
   try {
-    const text = await response.text();
-    try {
-      ({ message = '', reason = '' } = JSON.parse(text));
-    } catch {
-      message = text.slice(0, 300);
-    }
+    ({ message = '', reason = '' } = JSON.parse(text));
   } catch {
-    // The connection ended before the body; the status is sufficient.
+    message = text.slice(0, 300);
   }
-  throw new ApiError(response.status, message || `the server answered ${response.status}`, reason);
+  return new ApiError(status, message || `the server answered ${status}`, reason);
+}
+
+/**
+ * A GET that goes on, such as a watch: a Response, of which the body arrives through a WebSocket. A browser has six connections
+ * for each server, with all its tabs; WebSockets are not among them. The first message is the status, the others are the body. If
+ * no WebSocket can be opened, an ordinary request says why, or does the same.
+ */
+export function openStream(path, signal) {
+  const url = new URL(path, location.href);
+  url.protocol = url.protocol.replace('http', 'ws');
+  return new Promise((resolve, reject) => {
+    const socket = new WebSocket(url);
+    socket.binaryType = 'arraybuffer';
+    let status = 0, body, refusal = '';
+    const stream = new ReadableStream({ start: (controller) => { body = controller; }, cancel: () => socket.close() });
+    const decoder = new TextDecoder();
+    const abort = () => {
+      socket.onmessage = socket.onclose = null;
+      socket.close();
+      const error = new DOMException('the view was closed', 'AbortError');
+      if (status === 200) body.error(error);
+      else reject(error);
+    };
+    if (signal?.aborted) return abort();
+    signal?.addEventListener('abort', abort, { once: true });
+    socket.onmessage = ({ data }) => {
+      if (status === 0) {
+        status = Number(data) || 500;
+        if (status === 200) resolve(new Response(stream));
+      } else if (status === 200) {
+        body.enqueue(new Uint8Array(data));
+      } else {
+        refusal += decoder.decode(data, { stream: true });
+      }
+    };
+    socket.onclose = () => {
+      signal?.removeEventListener('abort', abort);
+      if (status === 0) resolve(send('GET', path, { signal }));
+      else if (status === 200) body.close();
+      else reject(refused(status, refusal));
+    };
+  });
 }
 
 export async function getJson(path, signal) {
@@ -107,7 +149,7 @@ function sleep(milliseconds, signal, onWake = () => {}) {
   });
 }
 
-/** Reflectors that run now. A hidden page pauses them, because a browser opens only six connections to one server. */
+/** Reflectors that run now. A hidden page pauses them. */
 const running = new Set();
 const stateListeners = new Set();
 export function onConnection(listener) { stateListeners.add(listener); }
@@ -232,7 +274,7 @@ export class Reflector {
     const timer = setTimeout(abort, (seconds + 20) * 1000);
     try {
       const query = { ...this.query, watch: 1, allowWatchBookmarks: true, resourceVersion: this.version, timeoutSeconds: seconds };
-      const response = await send('GET', withQuery(this.path, query), { signal: control.signal });
+      const response = await openStream(withQuery(this.path, query), control.signal);
       this.setState('live');
       await readLines(response, (lines) => this.apply(lines));
     } catch (error) {

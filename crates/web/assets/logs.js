@@ -1,7 +1,7 @@
 // The log of a container: follows, search, wrap, times, download, colours.
 
 import { classesOf, parseLine, plainStyle } from './ansi.js';
-import { backoff, objectPath, readLines, send, withQuery } from './api.js';
+import { backoff, objectPath, openStream, readLines, withQuery } from './api.js';
 import { h, setText, throttled } from './dom.js';
 import { count } from './format.js';
 
@@ -98,7 +98,7 @@ export class LogView {
         setText(this.status, from ? '' : 'Loading…');
         // Times are always requested: they show where to continue after a lost connection.
         const window = from ? { sinceTime: from } : { tailLines: TAIL };
-        const response = await send('GET', withQuery(path, { ...query, ...window, timestamps: true, follow: !ended }), { signal });
+        const response = await openStream(withQuery(path, { ...query, ...window, timestamps: true, follow: !ended }), signal);
         const first = this.lines + this.removed;
         setText(this.status, ended ? '' : 'Following.');
         await readLines(response, (lines) => {

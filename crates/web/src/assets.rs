@@ -6,7 +6,32 @@ macro_rules! files {
     };
 }
 
-files!["index.html"];
+files![
+    "actions.js",
+    "ansi.js",
+    "api.js",
+    "app.js",
+    "charts.js",
+    "cron.js",
+    "cronjobs-view.js",
+    "dom.js",
+    "field.js",
+    "format.js",
+    "icon.svg",
+    "index.html",
+    "job-view.js",
+    "jobs-view.js",
+    "logs.js",
+    "model.js",
+    "nodes-view.js",
+    "parts.js",
+    "ranges.js",
+    "retry.js",
+    "stores.js",
+    "style.css",
+    "vlist.js",
+    "yaml.js",
+];
 
 /// The media type and the content of a file.
 pub fn find(path: &str) -> Option<(&'static str, &'static [u8])> {

@@ -69,6 +69,7 @@ pub fn asked<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap, host: &str)
             let token = uri.query().and_then(|query| query.strip_prefix("token="));
             Ok(token.map_or(Asked::File { path: "index.html" }, |token| Asked::Link { token }))
         }
+        ("/version", true) => Ok(Asked::Api),
         ("/logout", false) if *method == Method::POST => Ok(Asked::Logout),
         _ if path.starts_with("/api/") || path.starts_with("/apis/") => api(method, path).map(|()| Asked::Api),
         (_, true) if path.starts_with("/explain/") => {
@@ -165,6 +166,8 @@ mod tests {
             ("GET /apis/batch/v1/namespaces/a/jobs/b", Ok("Api")),
             ("GET /api/v1/namespaces/a/pods/b/log?follow=true", Ok("Api")),
             ("GET /api/v1/nodes", Ok("Api")),
+            ("GET /version", Ok("Api")),
+            ("POST /version", Err(405)),
             ("GET /api/v1/namespaces", Ok("Api")),
             ("PATCH /apis/batch/v1/namespaces/a/jobs/b", Ok("Api")),
             ("DELETE /apis/batch/v1/namespaces/a/jobs/b", Ok("Api")),

@@ -50,9 +50,6 @@ const LONGEST_MESSAGE: usize = 1024;
 /// A browser that reads nothing of a stream for this long is considered gone.
 const STALLED_FOR: Duration = Duration::from_secs(120);
 const AGENT: &str = concat!("tally-web/", env!("CARGO_PKG_VERSION"));
-/// Nothing is loaded from elsewhere, and text never becomes a script or a style.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Added to the key of a handshake (RFC 6455).
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -68,6 +65,8 @@ struct Inner {
     /// As browsers write it.
     host: String,
     cookie: String,
+    /// Nothing is loaded from elsewhere, and text never becomes a script or a style.
+    policy: HeaderValue,
     sessions: Mutex<Sessions>,
     random: SystemRandom,
 }
@@ -77,8 +76,15 @@ impl WebServer {
     pub fn new(address: SocketAddr, remote: Remote, explain: Option<Box<dyn Explain>>) -> Self {
         // Cookies are for all ports of a host: two pages on this machine need two names.
         let cookie = format!("tally-page-{}", address.port());
+        let host = address.to_string();
+        let policy = format!(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self' ws://{host}; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        );
+        // An address is ASCII.
+        let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
         let (sessions, random) = (Mutex::default(), SystemRandom::new());
-        Self(Arc::new(Inner { remote, explain, host: address.to_string(), cookie, sessions, random }))
+        Self(Arc::new(Inner { remote, explain, host, cookie, policy, sessions, random }))
     }
 
     /// A new link to the page. It can be used once, within ten minutes. None: this machine has no random numbers.
@@ -142,13 +148,13 @@ impl Inner {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let mut answer = match self.answer_inner(request).await {
+        let mut answer = match self.answer_request(request).await {
             Ok(answer) => answer,
             Err(refused) => text(refused.code, &refused.why),
         };
         let headers = answer.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
         for (name, value) in [
-            (CONTENT_SECURITY_POLICY, POLICY),
             (REFERRER_POLICY, "no-referrer"),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (X_FRAME_OPTIONS, "DENY"),
@@ -161,7 +167,7 @@ impl Inner {
         answer
     }
 
-    async fn answer_inner(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
         let uri = request.uri().clone();
         let asked = asked(request.method(), &uri, request.headers(), &self.host)?;
         if let Asked::Link { token } = asked {
