@@ -52,6 +52,10 @@ impl<const N: usize> Counters<N> {
 }
 
 impl<const N: usize> Family for Counters<N> {
+    fn labels(&self) -> Vec<&'static str> {
+        self.0.labels.to_vec()
+    }
+
     fn write(&self, samples: &mut Text<'_>) {
         for (labels, value) in self.0.lock().iter() {
             samples.sample(self.0.named(labels), value);
@@ -78,6 +82,10 @@ impl<const N: usize> Gauges<N> {
 }
 
 impl<const N: usize> Family for Gauges<N> {
+    fn labels(&self) -> Vec<&'static str> {
+        self.0.labels.to_vec()
+    }
+
     fn write(&self, samples: &mut Text<'_>) {
         for (labels, value) in self.0.lock().iter() {
             samples.sample(self.0.named(labels), value);
@@ -140,6 +148,10 @@ impl<const N: usize> Histograms<N> {
 }
 
 impl<const N: usize> Family for Histograms<N> {
+    fn labels(&self) -> Vec<&'static str> {
+        self.0.labels.to_vec()
+    }
+
     fn write(&self, samples: &mut Text<'_>) {
         let Buckets { bounds, le_first } = &*self.1;
         for (labels, distribution) in self.0.lock().iter() {
@@ -165,6 +177,10 @@ impl<const N: usize> Family for Histograms<N> {
 pub(crate) struct Read<F>(pub F);
 
 impl<F: Fn() -> Option<f64> + Send + Sync> Family for Read<F> {
+    fn labels(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn write(&self, samples: &mut Text<'_>) {
         if let Some(value) = (self.0)() {
             samples.sample(std::iter::empty(), value);
@@ -179,6 +195,10 @@ pub(crate) struct ReadEach<F> {
 }
 
 impl<F: Fn() -> Vec<(Label, f64)> + Send + Sync> Family for ReadEach<F> {
+    fn labels(&self) -> Vec<&'static str> {
+        vec![self.label]
+    }
+
     fn write(&self, samples: &mut Text<'_>) {
         for (label, value) in (self.values)() {
             samples.sample([(self.label, &label)].into_iter(), value);

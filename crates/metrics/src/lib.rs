@@ -32,6 +32,8 @@ pub enum MetricKind {
 
 /// Writes its values.
 trait Family: Send + Sync {
+    /// The names of its labels.
+    fn labels(&self) -> Vec<&'static str>;
     fn write(&self, samples: &mut Text<'_>);
 }
 
@@ -91,6 +93,18 @@ impl MetricRegistry {
     fn lock(&self) -> MutexGuard<'_, Vec<Registered>> {
         // A family is pushed as a whole, so the list is consistent even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A table of all metrics in Markdown, sorted by name: also of those that have no value yet.
+    pub fn table(&self) -> String {
+        let mut rows: Vec<String> = Vec::new();
+        for Registered { name, help, kind, family } in self.lock().iter() {
+            let total = if *kind == MetricKind::Counter { "_total" } else { "" };
+            let labels = family.labels().join(", ");
+            rows.push(format!("| `{name}{total}` | {} | {labels} | {help} |\n", kind.name()));
+        }
+        rows.sort();
+        format!("| metric | type | labels | meaning |\n|---|---|---|---|\n{}", rows.concat())
     }
 
     /// The text format of Prometheus, which every scraper reads.

@@ -19,9 +19,11 @@ mod pod_log;
 mod run;
 mod salvage;
 mod signals;
+mod top;
 mod up;
 mod user;
 mod version;
+mod web;
 
 use std::io::Write;
 
@@ -42,7 +44,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally ps --data-dir ./d             list the Jobs that a data directory has
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
   tally logs sum --data-dir ./d       what its tasks have printed
+  tally report sum --data-dir ./d > report.html
+                                      the same with pictures, in one file
   tally up                            serve a Kubernetes API on this machine, for kubectl
+  tally web --context test            look at the Jobs of a cluster in a browser
   tally controller --help             run the same Job controller against an existing cluster
   tally completion bash               print completions for your shell
   tally man run | man -l -            show the manual page of a command
@@ -65,8 +70,14 @@ enum Command {
     Show(look::ShowArgs),
     /// Print what the tasks of a Job have printed
     Logs(look::LogsArgs),
+    /// Look at Jobs in a terminal, live: their indexes, attempts and logs
+    Top(top::Args),
+    /// Print a report about a Job and its attempts: a page in one file, or JUnit XML
+    Report(look::report::ReportArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
     Up(up::Args),
+    /// Serve a page that shows the Jobs of tally up or of a cluster, for a browser on this machine
+    Web(web::Args),
     /// Give other users access to the API of tally up
     User(user::Args),
     /// Show or replace the keys and certificates of tally up
@@ -112,9 +123,12 @@ fn main() -> std::process::ExitCode {
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
         Command::Logs(args) => return look::logs(&args),
+        Command::Top(args) => return top::run(&args),
+        Command::Report(args) => return look::report::report(&args),
         Command::CheckUpgrade(args) => return check_upgrade::run(&args),
         Command::Version(args) => Ok(print(version::text(&args).as_bytes())),
         Command::Up(args) => up::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::User(args) => user::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Backup(args) => backup::backup(&args),

@@ -395,6 +395,21 @@ mod tests {
 
     use super::*;
 
+    /// To write it again: `TALLY_WRITE_DOCS=1 cargo test -p tally metrics`.
+    #[test]
+    fn the_documentation_lists_every_metric() {
+        let registry = MetricRegistry::default();
+        let _metrics = ControllerMetrics::new(&registry);
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (before, _) = text.split_once("| metric |").unwrap();
+        let wanted = before.to_owned() + &registry.table();
+        if std::env::var_os("TALLY_WRITE_DOCS").is_some() {
+            std::fs::write(&file, &wanted).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), wanted);
+    }
+
     /// Names and labels of the specification, with Tally's own beside them.
     /// METRIC-1, METRIC-2, METRIC-3, METRIC-4, METRIC-5, METRIC-6, METRIC-7, METRIC-8, METRIC-9, METRIC-10, METRIC-11,
     /// METRIC-12.

@@ -62,6 +62,8 @@ pub struct TaskOptions {
     pub tell_ends: bool,
     /// The file for a line about each attempt.
     pub job_log: Option<PathBuf>,
+    /// How attempts ended is recorded, though nothing is kept beyond the run.
+    pub records: bool,
     /// The number of Pods at the same time, if it is more than usual.
     pub pods: u64,
 }
@@ -122,6 +124,7 @@ impl ThisNode {
         let tasks = tasks.unwrap_or_default();
         config.output.follow = tasks.follow;
         config.output.tell_ends = tasks.tell_ends;
+        let keeps = keeps || tasks.records;
         config.output.keep_records = keeps;
         config.job_log = tasks.job_log.clone();
         config.results = tasks.results.as_ref().map(|results| results.directory.clone());

@@ -174,6 +174,17 @@ impl Place {
         }
     }
 
+    /// The server of a tally up that uses this data directory, with the rights of its kubeconfig. The socket in the directory is
+    /// only for reading.
+    pub fn writer(&self) -> Option<Remote> {
+        let kubeconfig = Some(self.data.as_ref()?.join("kubeconfig")).filter(|file| file.exists());
+        let source = connect::KubeconfigSource { kubeconfig: Some(kubeconfig?), context: None };
+        if self.is_idle() {
+            return None;
+        }
+        Some(Remote::new(connect::service(&connect::access(&source).ok()?).ok()?))
+    }
+
     /// "" for all namespaces.
     pub async fn jobs(&self, namespace: &str) -> Result<Vec<Value>, PlaceError> {
         self.list(Call::new(Verb::List, Kind::JOB, namespace, "")).await

@@ -187,7 +187,7 @@ impl AttemptRow {
     }
 
     /// In a few words.
-    fn result(&self) -> String {
+    pub fn result(&self) -> String {
         match (self.state, self.exit_code, self.signal) {
             (AttemptState::Waiting, ..) => "waiting".to_owned(),
             (AttemptState::Running, ..) => "running".to_owned(),

@@ -26,6 +26,7 @@ pub struct JobRow {
     /// None: the Job has no fixed number of completions, or it was deleted.
     pub total: Option<u64>,
     pub failed_indexes: String,
+    pub completed_indexes: String,
     /// In milliseconds since 1970.
     pub created_at: Option<i64>,
     pub started_at: Option<i64>,
@@ -102,6 +103,7 @@ impl JobRow {
             active: if idle { 0 } else { number(&status["active"]) },
             total: spec["completions"].as_u64(),
             failed_indexes: text(&status["failedIndexes"]),
+            completed_indexes: text(&status["completedIndexes"]),
             created_at: time(&metadata["creationTimestamp"]),
             started_at: time(&status["startTime"]),
             finished_at: time(&status["completionTime"]).or_else(|| ended.and_then(time)),
@@ -148,11 +150,15 @@ impl JobRow {
             [true, true] => self.finished_at.max(part.finished_at),
             _ => None,
         };
-        let mut failed = IndexSet::read_tolerant(&self.failed_indexes, u32::MAX);
-        for (start, end) in IndexSet::read_tolerant(&part.failed_indexes, u32::MAX).intervals() {
-            failed.insert_below(start.saturating_add(first), end.saturating_add(first).saturating_add(1));
+        for (whole, part) in
+            [(&mut self.failed_indexes, &part.failed_indexes), (&mut self.completed_indexes, &part.completed_indexes)]
+        {
+            let mut indexes = IndexSet::read_tolerant(whole, u32::MAX);
+            for (start, end) in IndexSet::read_tolerant(part, u32::MAX).intervals() {
+                indexes.insert_below(start.saturating_add(first), end.saturating_add(first).saturating_add(1));
+            }
+            *whole = indexes.text();
         }
-        self.failed_indexes = failed.text();
     }
 
     fn took(&self, now: i64) -> Option<Duration> {

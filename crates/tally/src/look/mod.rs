@@ -3,9 +3,10 @@
 //! Where the objects are read from is in `crate::place`; what is shown about Jobs and attempts in `jobs` and `attempts`, which are
 //! pure; the logs in `logs`.
 
-mod attempts;
+pub mod attempts;
 pub mod jobs;
 mod logs;
+pub mod report;
 mod table;
 
 use std::collections::BTreeSet;
@@ -101,7 +102,7 @@ impl From<PlaceError> for LookError {
     }
 }
 
-fn finish(outcome: Result<(), LookError>) -> ExitCode {
+pub fn finish(outcome: Result<(), LookError>) -> ExitCode {
     let (code, why) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,
         Err(LookError::Missing(why)) => (1, why),

@@ -10,6 +10,7 @@ mod capacity;
 mod cluster;
 mod follow;
 mod input;
+mod junit;
 pub mod on_cluster;
 mod outcome;
 pub mod parts;
@@ -80,6 +81,8 @@ use crate::signals::{self, Stop};
   tally run -n 8 -i --group -- ./part.sh                  the output of each part in one piece, when it has ended
   tally run -n 8 -i --results r --logs=none -- ./part.sh  the output of part 3 in r/3/stdout, and how it ended
   tally run --each list.txt --joblog log -- ./work.sh {}  a line about each attempt in log, as GNU parallel has it
+  tally run --each list.txt --junit report.xml -- ./check.sh {}
+                                                          test results for a CI system
   tally run --clean-env -e MODE=test -- ./part.sh         only a few variables of the shell, and MODE
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
@@ -148,6 +151,9 @@ pub struct Args {
     /// columns of GNU parallel's --joblog
     #[arg(long = "joblog", value_name = "FILE")]
     job_log: Option<PathBuf>,
+    /// Write how each task ended to FILE when the run ends, as JUnit XML, which CI systems show
+    #[arg(long, value_name = "FILE", conflicts_with = "hollow")]
+    junit: Option<PathBuf>,
     /// Output format: human-readable text, or one JSON object per line; yaml for --dry-run
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = OutputForm::Text)]
     output: OutputForm,
@@ -380,6 +386,9 @@ async fn to_the_end(
         error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
     output.end(model, now, shown.as_deref());
+    if let Some(file) = &args.junit {
+        junit::write(file, &cluster, &placed)?;
+    }
     if let Some(directory) = &data_dir {
         removed.iter().for_each(|removed| output.note(removed));
         let goes_on = if ended == End::Interrupted { "; run the same command to resume" } else { "" };
@@ -416,7 +425,15 @@ impl Args {
         let unusable = |error: std::io::Error| RunError::Environment(format!("cannot use --joblog: {error}"));
         let job_log = self.job_log.as_ref().map(std::path::absolute).transpose().map_err(unusable)?;
         let tell_ends = self.form() == Form::Json;
-        Ok(TaskOptions { follow, results, shares_env: true, tell_ends, job_log, pods: 0 })
+        Ok(TaskOptions {
+            follow,
+            results,
+            shares_env: true,
+            tell_ends,
+            job_log,
+            records: self.junit.is_some(),
+            pods: 0,
+        })
     }
 }
 

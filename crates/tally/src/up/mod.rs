@@ -35,6 +35,7 @@ use crate::metrics::ControllerMetrics;
 use crate::node::{LIMIT_LOGS_EVERY, NodeSettings, ThisNode, limit_logs};
 use crate::run::seconds;
 use crate::signals::{self, Stop};
+use crate::web::{Page, ServedPage};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
 const DRAIN_WITHIN: Span = Span::from_seconds(30);
@@ -87,6 +88,9 @@ pub struct Args {
     /// Address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443", value_parser = parse_address)]
     listen: SocketAddr,
+    /// Loopback address and port of the page for browsers, which has a link of its own; '' for no page
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = parse_page_address)]
+    web_listen: PageAddress,
     /// Path of the kubeconfig to write [default: kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -200,7 +204,14 @@ impl Args {
     }
 }
 
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+/// Where the page listens. None: there is no page.
+type PageAddress = Option<SocketAddr>;
+
+fn parse_page_address(text: &str) -> Result<PageAddress, String> {
+    if text.is_empty() { Ok(None) } else { crate::web::parse_address(text).map(Some) }
+}
+
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let full = if text.starts_with(':') { format!("127.0.0.1{text}") } else { text.to_owned() };
     let wrong = |_| format!("{text:?} is not an address such as 127.0.0.1:6443");
     full.to_socket_addrs().map_err(wrong)?.next().ok_or_else(|| format!("{text:?} resolves to no address"))
@@ -264,7 +275,8 @@ fn start(args: &Args) -> Result<bool> {
         bail!("--pod-pids-limit needs a node that runs Pods");
     }
     kubeconfig::check(&kubeconfig)?;
-    let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, error))?;
+    let listener = TcpListener::bind(args.listen).map_err(|error| address_error(args.listen, "--listen", &error))?;
+    let page = args.web_listen.map(|address| Page::bind(address, "--web-listen")).transpose()?;
 
     let mut at_once = stop.clone();
     let ended = runtime.block_on(async {
@@ -272,7 +284,7 @@ fn start(args: &Args) -> Result<bool> {
             biased;
             // The user requested an immediate stop; the store survives a crash at any point.
             Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => Ok(false),
-            ended = serve(args, &data, &kubeconfig, listener, stop) => ended.map(|()| true),
+            ended = serve(args, &data, &kubeconfig, (listener, page), stop) => ended.map(|()| true),
         }
     });
     // The shim is released with the last task, and ends the remaining processes of the node.
@@ -286,11 +298,17 @@ async fn serve(
     args: &Args,
     data: &Path,
     kubeconfig: &Path,
-    listener: TcpListener,
+    (listener, page): (TcpListener, Option<Page>),
     mut stop: watch::Receiver<Stop>,
 ) -> Result<()> {
     let listener = listen(listener).context("cannot listen")?;
-    let ready = prepare(args, data, kubeconfig, listener.local_addr()?).await?;
+    let ready = prepare(args, data, kubeconfig, listener.local_addr()?, page).await?;
+    if let Some(page) = ready.page {
+        let mut stop = stop.clone();
+        tokio::spawn(page.server.serve(page.listener, async move {
+            let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+        }));
+    }
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
@@ -384,10 +402,11 @@ struct Ready {
     metrics: Arc<ControllerMetrics>,
     node: Option<ThisNode>,
     audit: Option<Arc<AuditLog>>,
+    page: Option<ServedPage>,
 }
 
 /// Creates everything that is needed, the kubeconfig last: a client that finds it can use the server.
-async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr) -> Result<Ready> {
+async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr, page: Option<Page>) -> Result<Ready> {
     let mut made = CreatedPaths::default();
     made.data_directory(data)?;
     let (keys, pods) = (data.join("pki"), data.join("node"));
@@ -437,8 +456,10 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         });
     }
     kubeconfig::write(kubeconfig, listen, &pki)?;
+    let page = page.map(|page| page.of_kubeconfig(kubeconfig)).transpose()?;
     made.keep();
-    greet(args, &url, data, kubeconfig, isolation.as_ref());
+    let link = page.as_ref().map(|page| page.link.as_str());
+    greet(args, &url, data, kubeconfig, isolation.as_ref(), link);
     let cluster = Cluster {
         root_ca: pki.authority.clone(),
         hollow: args.hollow,
@@ -448,18 +469,19 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         default_ttl: args.default_ttl,
         gates: args.feature_gates,
     };
-    Ok(Ready { registry, server, cluster, metrics, node, audit })
+    Ok(Ready { registry, server, cluster, metrics, node, audit, page })
 }
 
-fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path, isolation: Option<&PodIsolation>) {
+fn greet(args: &Args, url: &str, data: &Path, kubeconfig: &Path, isolation: Option<&PodIsolation>, link: Option<&str>) {
     let place = if args.ephemeral { "temporary: deleted when tally stops".into() } else { data.display().to_string() };
     let pods = isolation.map(|isolation| format!("  pods        {}\n", isolation.describe())).unwrap_or_default();
+    let page = link.map(|link| format!("  page        {link}\n")).unwrap_or_default();
     let mut text = format!(
         "tally is ready at {url}
 
   data        {place}
   kubeconfig  {}
-{pods}  try         kubectl --kubeconfig {} get jobs
+{page}{pods}  try         kubectl --kubeconfig {} get jobs
 ",
         kubeconfig.display(),
         quoted(kubeconfig)
@@ -490,15 +512,20 @@ pub fn default_data_dir() -> Result<PathBuf> {
     }
 }
 
-fn address_error(address: SocketAddr, error: io::Error) -> anyhow::Error {
+/// `flag`: by which the user chose the address.
+pub fn address_error(address: SocketAddr, flag: &str, error: &io::Error) -> anyhow::Error {
     let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another process listens on this address; stop it, or choose another address with --listen (127.0.0.1:0 \
+        io::ErrorKind::AddrInUse => format!(
+            "another process listens on this address; stop it, or choose another address with {flag} (127.0.0.1:0 \
              selects a free port)"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("ports below 1024 need special privileges; choose another with {flag}")
         }
-        io::ErrorKind::PermissionDenied => "ports below 1024 need special privileges; choose another with --listen",
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address; choose another with --listen",
-        _ => "choose another address with --listen",
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have that address; choose another with {flag}")
+        }
+        _ => format!("choose another address with {flag}"),
     };
     anyhow!("cannot listen on {address}: {error}; {hint}")
 }

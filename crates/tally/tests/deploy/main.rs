@@ -8,6 +8,7 @@
 mod command;
 mod expression;
 mod fit;
+mod monitoring;
 mod permissions;
 mod policy;
 mod renderings;

@@ -56,9 +56,9 @@ pub fn kustomized() -> &'static [Rendering] {
 fn render_overlays() -> Vec<Rendering> {
     let rows: [(&str, &[&str], _, _); 4] = [
         ("beside", &[], BESIDE, TALLY),
-        ("beside", &["protect-status-beside", "service-monitor"], BESIDE, TALLY),
+        ("beside", &["protect-status-beside", "service-monitor", "alerts"], BESIDE, TALLY),
         ("in-place", &[], IN_PLACE, None),
-        ("in-place", &["protect-status-in-place", "service-monitor"], IN_PLACE, None),
+        ("in-place", &["protect-status-in-place", "service-monitor", "alerts"], IN_PLACE, None),
     ];
     let render = |(overlay, components, controllers, managed_by): (&str, &[&str], _, _)| Rendering {
         title: format!("kustomize {overlay} {components:?}"),
@@ -77,11 +77,11 @@ pub fn charts() -> &'static [Rendering] {
 }
 
 fn render_charts() -> Vec<Rendering> {
-    let everything = "protectStatus.enabled=true,serviceMonitor.enabled=true";
+    let everything = "protectStatus.enabled=true,serviceMonitor.enabled=true,prometheusRule.enabled=true";
     let busy = "qps=50,burst=100,replicas=3,image.repository=registry.example.com/tally,image.tag=1.2.3,\
                 image.pullPolicy=Always,imagePullSecrets[0].name=pull,priorityClassName=system-node-critical,\
                 nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,serviceAccount.annotations.c=d,\
-                serviceMonitor.enabled=true,serviceMonitor.labels.team=batch,protectStatus.enabled=true,\
+                serviceMonitor.enabled=true,serviceMonitor.labels.team=batch,prometheusRule.enabled=true,protectStatus.enabled=true,\
                 protectStatus.alsoAllow[0]=system:serviceaccount:kueue-system:kueue-controller-manager";
     let rows = [
         ("tally", "tally-system", String::new(), BESIDE, TALLY),

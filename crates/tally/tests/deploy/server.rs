@@ -11,7 +11,8 @@ use super::support::client::{Call, Connection};
 use super::support::server::{self, Server};
 
 /// Kinds that the embedded server does not serve; this file checks them by their fields.
-const NOT_SERVED: [&str; 3] = ["ServiceMonitor", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+const NOT_SERVED: [&str; 4] =
+    ["PrometheusRule", "ServiceMonitor", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
 #[tokio::test]
 async fn every_object_of_every_rendering_is_accepted_without_a_warning() {
@@ -82,6 +83,18 @@ fn by_its_fields(object: &Value) {
             ],
         ),
         "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io/v1", &["policyName", "validationActions"]),
+        "PrometheusRule" => (
+            "monitoring.coreos.com/v1",
+            &[
+                "groups.name",
+                "groups.rules.alert",
+                "groups.rules.annotations.description",
+                "groups.rules.annotations.summary",
+                "groups.rules.expr",
+                "groups.rules.for",
+                "groups.rules.labels.severity",
+            ],
+        ),
         "ServiceMonitor" => (
             "monitoring.coreos.com/v1",
             &["endpoints.interval", "endpoints.path", "endpoints.port", "selector.matchLabels"],

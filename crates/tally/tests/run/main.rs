@@ -12,6 +12,7 @@ mod real;
 mod retries;
 mod terminal;
 mod tool;
+mod top;
 mod waits;
 
 use std::process::{Command, Stdio};

@@ -420,7 +420,7 @@ impl Follow<'_> {
     }
 }
 
-fn resource(group: &str, plural: &str) -> Result<&'static Resource, RunError> {
+pub fn resource(group: &str, plural: &str) -> Result<&'static Resource, RunError> {
     catalog::find(group, "v1", plural).ok_or_else(|| RunError::Environment(format!("no {plural} are served")))
 }
 

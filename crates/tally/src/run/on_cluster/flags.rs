@@ -86,6 +86,7 @@ pub fn check(args: &Args) -> Result<(), String> {
             args.job_log.is_some(),
             "processor time and signals of tasks are not known here; use --output json",
         ),
+        ("--junit", args.junit.is_some(), "when the Job has ended, use `tally report JOB -o junit`"),
         ("--clean-env", args.flags.clean_env, "the environment of the shell is never sent to a cluster; use --env"),
     ];
     if let Some((refused, _, why)) = refused.into_iter().find(|(_, given, _)| *given) {

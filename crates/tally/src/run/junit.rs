@@ -1,0 +1,73 @@
+//! `--junit`: how each task ended, as a file for CI systems.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use tally_api::options::ListOptions;
+use tally_node::attempts as records;
+use tally_registry::{Registry, Target};
+
+use super::cluster::Cluster;
+use super::follow::resource;
+use super::outcome::RunError;
+use super::submit::{Submission, SubmittedJob};
+use crate::look::report::{ReportedJob, junit};
+use crate::look::{attempts, jobs};
+
+/// Writes the file beside its place first: a file that is there is complete.
+pub fn write(file: &Path, cluster: &Cluster, placed: &[SubmittedJob]) -> Result<(), RunError> {
+    let unusable =
+        |error: std::io::Error| RunError::Environment(format!("--junit: cannot write {}: {error}", file.display()));
+    let text = junit::document(&reported(cluster, placed)?);
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".part");
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, file)).map_err(unusable)
+}
+
+/// The Jobs of this run with their attempts. The parts of a list are one.
+fn reported(cluster: &Cluster, placed: &[SubmittedJob]) -> Result<Vec<ReportedJob>, RunError> {
+    let (all_jobs, all_pods) = (objects(&cluster.registry, "batch", "jobs")?, objects(&cluster.registry, "", "pods")?);
+    let mut pods: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for pod in all_pods {
+        let uid = pod.pointer("/metadata/labels/batch.kubernetes.io~1controller-uid").and_then(Value::as_str);
+        if let Some(uid) = uid.map(str::to_owned) {
+            pods.entry(uid).or_default().push(pod);
+        }
+    }
+    let root = cluster.directory.join("node");
+    let mut lists: Vec<(&str, Vec<&SubmittedJob>)> = Vec::new();
+    for job in placed.iter().filter(|job| job.how != Submission::ManagedElsewhere) {
+        let name = job.part.as_ref().map_or(job.name.as_str(), |part| part.of.as_str());
+        match lists.iter_mut().find(|(list, parts)| *list == name && parts[0].namespace == job.namespace) {
+            Some((_, parts)) => parts.push(job),
+            None => lists.push((name, vec![job])),
+        }
+    }
+    let mut reported = Vec::new();
+    for (_, parts) in lists {
+        let is_part = |job: &&Value| parts.iter().any(|part| job["metadata"]["uid"] == part.uid.as_str());
+        let found: Vec<Value> = all_jobs.iter().filter(is_part).cloned().collect();
+        let (mut recorded, mut of_list) = (Vec::new(), Vec::new());
+        for part in &parts {
+            let read = records::read(&root, &part.uid);
+            let unreadable = |error| RunError::Environment(format!("--junit: cannot read the records: {error}"));
+            recorded.extend(read.map_err(unreadable)?);
+            of_list.extend(pods.remove(&part.uid).unwrap_or_default());
+        }
+        let dropped = recorded.iter().map(|records| records.job.dropped).sum();
+        let attempts = attempts::rows(&recorded, &of_list, true);
+        reported.extend(jobs::rows(&found, false).into_iter().map(|job| ReportedJob {
+            job,
+            attempts: attempts.clone(),
+            dropped,
+        }));
+    }
+    Ok(reported)
+}
+
+fn objects(registry: &Registry, group: &str, plural: &str) -> Result<Vec<Value>, RunError> {
+    let listed = registry.list(Target::new(resource(group, plural)?, "", ""), &ListOptions::default());
+    let listed = listed.map_err(|failure| RunError::Environment(failure.message))?;
+    Ok(listed.items.iter().filter_map(|item| serde_json::from_slice(&item.bytes).ok()).collect())
+}

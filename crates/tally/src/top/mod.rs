@@ -1,0 +1,278 @@
+//! `tally top`: Jobs in a terminal, live.
+//!
+//! What is shown and what keys do is in `model`, which is pure; `view` draws it; `source` follows the objects and changes Jobs.
+
+mod model;
+mod source;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tally_node::logs::{self, LogReadOptions};
+use tally_node::port::Attempt;
+use tally_remote::{Remote, WatchScope};
+use tally_runtime::controller::Kind;
+use tally_runtime::driver::wall_clock;
+use tokio::sync::mpsc;
+
+use crate::look::LookError;
+use crate::place::{Place, PlaceFlags};
+use model::{Effect, Key, Model};
+use source::{Changes, Following};
+
+/// Times go on even if nothing else changes.
+const REDRAW_EVERY: Duration = Duration::from_secs(1);
+/// Changes that come within this time are drawn together.
+const DRAW_AFTER: Duration = Duration::from_millis(50);
+const MOST_KEYS: usize = 64;
+/// Lines of the log of an attempt that has ended.
+const TAIL: u64 = 1_000;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  tally top                     the Jobs of the tally up on this machine
+  tally top --data-dir ./d      those of a data directory, also while a tally run uses it
+  tally top --context test      those of a cluster
+
+Keys: Up and Down or k and j choose, Enter opens a Job and then a log, Esc goes back, / filters, ? shows all keys, q quits.
+Jobs of a data directory can be changed if a tally up serves it. Everything that changes a Job asks first.
+
+Exit code 0: it was left with q; 2: bad usage, or there is no terminal; 3: the data directory or the cluster cannot be read.")]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceFlags,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        eprintln!("tally: tally top needs a terminal; tally ps and tally show print the same");
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("tally: cannot start threads: {error}");
+            return ExitCode::from(3);
+        }
+    };
+    let shown = runtime.block_on(async {
+        let place = Place::open(&args.place).await.map_err(LookError::from)?;
+        Top::new(args, place).await
+    });
+    let top = match shown {
+        Ok(top) => top,
+        Err(error) => return crate::look::finish(Err(error)),
+    };
+    // From here on the terminal is not that of the shell; it is given back also if this panics.
+    let terminal = ratatui::init();
+    let ended = runtime.block_on(top.run(terminal));
+    ratatui::restore();
+    // A thread waits for a key.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tally: the terminal cannot be used: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+struct Top {
+    place: Place,
+    model: Model,
+    changes: Arc<Changes>,
+    /// Through which Jobs are changed.
+    writer: Option<Remote>,
+    _jobs: Option<Following>,
+    pods: Option<Following>,
+    log: Option<Following>,
+}
+
+impl Top {
+    async fn new(args: &Args, place: Place) -> Result<Self, LookError> {
+        let changes = Arc::new(Changes::default());
+        let namespace = args.place.given_namespace().unwrap_or_default();
+        let mut model = Model::new(place.title(), place.is_idle());
+        let remote = place.remote();
+        let scope = WatchScope { namespace: namespace.to_owned(), ..WatchScope::default() };
+        let following = match &remote {
+            Some(remote) => Some(source::follow(remote, Kind::JOB, scope, &changes)),
+            None => {
+                for job in place.jobs(namespace).await? {
+                    let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                    model.set_job(&uid, Some(&job));
+                }
+                model.arrange();
+                None
+            }
+        };
+        let writer = if place.is_cluster() { remote } else { place.writer() };
+        if writer.is_none() {
+            model.read_only = Some(match place.is_idle() {
+                true => "no tally runs these Jobs: they can only be looked at".to_owned(),
+                false => "the Jobs of a tally run can only be looked at; Ctrl-C there ends it".to_owned(),
+            });
+        }
+        Ok(Self { place, model, changes, writer, _jobs: following, pods: None, log: None })
+    }
+
+    async fn run(mut self, mut terminal: DefaultTerminal) -> io::Result<()> {
+        let (sender, mut keys) = mpsc::channel(MOST_KEYS);
+        std::thread::spawn(move || {
+            while let Ok(event) = event::read() {
+                if sender.blocking_send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        let changes = self.changes.clone();
+        loop {
+            let now = wall_clock().millis();
+            terminal.draw(|frame| view::draw(frame, &mut self.model, now))?;
+            tokio::select! {
+                event = keys.recv() => match event {
+                    Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                        if is_interrupt(key) {
+                            return Ok(());
+                        }
+                        let effect = meaning(key).and_then(|key| self.model.key(key));
+                        if let Some(effect) = effect && !self.carry_out(effect).await {
+                            return Ok(());
+                        }
+                    }
+                    // A new size, for example.
+                    Some(_) => {}
+                    None => return Ok(()),
+                },
+                () = changes.changed.notified() => {
+                    tokio::time::sleep(DRAW_AFTER).await;
+                    self.apply();
+                }
+                () = tokio::time::sleep(REDRAW_EVERY) => {}
+            }
+        }
+    }
+
+    /// Takes over what has changed.
+    fn apply(&mut self) {
+        let source::Waiting { jobs, pods, log, notes, explanation } = self.changes.take();
+        if !jobs.is_empty() {
+            jobs.iter().for_each(|(uid, job)| self.model.set_job(uid, job.as_ref()));
+            self.model.arrange();
+        }
+        if !pods.is_empty() {
+            pods.into_iter().for_each(|(uid, pod)| self.model.set_pod(&uid, pod));
+            self.model.arrange_attempts();
+        }
+        if !log.is_empty() {
+            self.model.add_log(&String::from_utf8_lossy(&log));
+        }
+        if let Some(note) = notes.into_iter().last() {
+            self.model.note = note;
+        }
+        if let Some((uid, lines)) = explanation {
+            self.model.set_explanation(&uid, lines);
+        }
+    }
+
+    /// Returns whether to go on.
+    async fn carry_out(&mut self, effect: Effect) -> bool {
+        match effect {
+            Effect::Quit => return false,
+            Effect::OpenJob(uid) => self.open_job(&uid).await,
+            Effect::CloseJob => self.pods = None,
+            Effect::OpenLog { pod, container } => self.open_log(&pod, &container),
+            Effect::CloseLog => self.log = None,
+            Effect::Act { namespace, name, action } => {
+                if let Some(writer) = self.writer.clone() {
+                    let changes = self.changes.clone();
+                    tokio::spawn(async move {
+                        let told = source::act(&writer, &namespace, &name, &action).await;
+                        changes.add(|waiting| waiting.notes.push(told));
+                    });
+                }
+            }
+        }
+        true
+    }
+
+    async fn open_job(&mut self, uid: &str) {
+        let Some(namespace) = self.model.chosen_job().map(|job| job.row.namespace.clone()) else { return };
+        if let Ok(Some(records)) = self.place.records(uid) {
+            self.model.set_records(vec![records]);
+        }
+        match self.place.remote() {
+            Some(remote) => {
+                self.pods = Some(source::follow(&remote, Kind::POD, source::pods_of(&namespace, uid), &self.changes));
+            }
+            None => {
+                for pod in self.place.pods(&namespace, uid).await.unwrap_or_default() {
+                    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                    self.model.set_pod(&uid, Some(pod));
+                }
+            }
+        }
+        self.model.arrange_attempts();
+    }
+
+    fn open_log(&mut self, pod: &str, container: &str) {
+        let Some(namespace) = self.model.chosen_job().map(|job| job.row.namespace.clone()) else { return };
+        let row = self.model.open.as_ref().and_then(|open| open.attempts.get(open.chosen).cloned());
+        // The files of a data directory have also the logs of Pods that are gone; those of a Pod that runs are followed.
+        let has_ended = row.as_ref().is_some_and(|row| row.finished_at.is_some());
+        if let (Some(root), Some(row)) = (self.place.node(), row.filter(|_| has_ended || self.model.is_idle)) {
+            let attempt = Attempt {
+                pod: tally_core::ids::PodUid::new(&row.pod_uid),
+                container: row.container.as_str().into(),
+                number: row.restarts,
+            };
+            match read_log(&root, &attempt) {
+                Ok(text) => self.model.add_log(&String::from_utf8_lossy(&text)),
+                Err(error) => self.model.note = format!("cannot read the log: {error}"),
+            }
+            return;
+        }
+        if let Some(remote) = self.place.remote() {
+            self.log = Some(source::follow_log(&remote, &namespace, pod, container, &self.changes));
+        }
+    }
+}
+
+fn read_log(root: &std::path::Path, attempt: &Attempt) -> io::Result<Vec<u8>> {
+    if !logs::attempts(root, &attempt.pod).contains(attempt) {
+        return Err(io::Error::other("it was removed with its Pod, or is empty"));
+    }
+    let mut reader = logs::open(root, attempt, LogReadOptions { tail_lines: Some(TAIL), ..LogReadOptions::default() })?;
+    let mut text = Vec::new();
+    while let Some(piece) = reader.read()? {
+        text.extend_from_slice(&piece);
+    }
+    Ok(text)
+}
+
+fn is_interrupt(key: KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
+}
+
+fn meaning(key: KeyEvent) -> Option<Key> {
+    Some(match key.code {
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Char('d') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Text('d'),
+        KeyCode::Char(character) if !key.modifiers.contains(KeyModifiers::CONTROL) => Key::Text(character),
+        _ => return None,
+    })
+}

@@ -1,0 +1,206 @@
+//! Where `tally top` gets its objects and logs from, and how it changes Jobs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tally_core::time::Timestamp;
+use tally_remote::{Remote, Watch, WatchScope};
+use tally_runtime::cache::Meta;
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::driver::api::{Api, Response, Start, WatchError};
+use tally_runtime::driver::{self, DriverOptions, Observer};
+use tokio::sync::{Notify, oneshot};
+
+use super::model::Action;
+use crate::pod_log::{PodLogRequest, next_piece};
+
+/// Lines of a log that are read from before.
+const TAIL: u64 = 1_000;
+
+/// What has changed and was not shown yet. For every object only its newest state waits.
+#[derive(Default)]
+pub struct Changes {
+    waiting: Mutex<Waiting>,
+    pub changed: Notify,
+}
+
+#[derive(Default)]
+pub struct Waiting {
+    /// By UID; None: it was deleted.
+    pub jobs: BTreeMap<String, Option<Value>>,
+    pub pods: BTreeMap<String, Option<Value>>,
+    pub log: Vec<u8>,
+    pub notes: Vec<String>,
+    /// The UID of a Job, and why it does not move.
+    pub explanation: Option<(String, Vec<String>)>,
+}
+
+impl Changes {
+    pub fn add(&self, change: impl FnOnce(&mut Waiting)) {
+        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_one();
+    }
+
+    pub fn take(&self) -> Waiting {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Ends what it stands for when it is dropped.
+pub struct Following {
+    _stop: oneshot::Sender<()>,
+}
+
+/// Puts the objects of one kind into the changes. It requests nothing.
+struct Collector {
+    kind: Kind,
+    changes: Arc<Changes>,
+    /// The UIDs of the objects that are there, and those of a list that is not complete.
+    known: std::collections::BTreeSet<String>,
+    listed: Option<std::collections::BTreeSet<String>>,
+}
+
+impl Collector {
+    fn set(&self, uid: String, object: Option<Value>) {
+        self.changes.add(|waiting| {
+            let objects = if self.kind == Kind::JOB { &mut waiting.jobs } else { &mut waiting.pods };
+            objects.insert(uid, object);
+        });
+    }
+}
+
+impl Controller for Collector {
+    fn name(&self) -> &'static str {
+        "top"
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        vec![Stream::of(self.kind)]
+    }
+
+    fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
+        match input {
+            Input::Init(_) => self.listed = Some(std::collections::BTreeSet::new()),
+            Input::Apply(_, object) => {
+                let Some(uid) = Meta::of(&object).map(|meta| meta.uid.to_string()) else { return };
+                self.known.insert(uid.clone());
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(uid.clone());
+                }
+                if let Ok(object) = serde_json::from_slice(&object) {
+                    self.set(uid, Some(object));
+                }
+            }
+            Input::Delete(_, object) => {
+                if let Some(meta) = Meta::of(&object) {
+                    self.known.remove(&*meta.uid);
+                    self.set(meta.uid.to_string(), None);
+                }
+            }
+            Input::InitDone(..) => {
+                // What is not in a complete list was deleted.
+                let listed = self.listed.take().unwrap_or_default();
+                let gone: Vec<String> = self.known.difference(&listed).cloned().collect();
+                for uid in gone {
+                    self.known.remove(&uid);
+                    self.set(uid, None);
+                }
+            }
+            Input::Bookmark(..) | Input::Response { .. } | Input::Tick => {}
+        }
+    }
+}
+
+struct ScopedApi {
+    remote: Remote,
+    scope: WatchScope,
+}
+
+impl Api for ScopedApi {
+    type Events = Watch;
+
+    async fn call(&self, call: &Call) -> Response {
+        self.remote.call(call).await
+    }
+
+    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
+        self.remote.follow_in(stream, &self.scope, from).await
+    }
+}
+
+/// Tells why a stream is broken.
+struct BrokenStreams(Arc<Changes>);
+
+impl Observer for BrokenStreams {
+    fn stream_broken(&self, _: &'static str, stream: Stream, trouble: &WatchError) {
+        let why = match trouble {
+            WatchError::TooOld => return,
+            WatchError::Refused(refusal) => refusal.message.clone(),
+            WatchError::Broken(why) => why.clone(),
+        };
+        self.0.add(|waiting| waiting.notes.push(format!("cannot follow {}: {why}", stream.kind.plural)));
+    }
+}
+
+/// Follows the objects of a kind.
+pub fn follow(remote: &Remote, kind: Kind, scope: WatchScope, changes: &Arc<Changes>) -> Following {
+    let collector = Collector { kind, changes: changes.clone(), known: Default::default(), listed: None };
+    let api = Arc::new(ScopedApi { remote: remote.clone(), scope });
+    let options = DriverOptions { events: false, ..DriverOptions::default() };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let observer = Arc::new(BrokenStreams(changes.clone()));
+    tokio::spawn(driver::run(api, vec![Box::new(collector)], options, observer, async move { drop(stopped.await) }));
+    Following { _stop: stop }
+}
+
+/// The scope of the Pods of a Job.
+pub fn pods_of(namespace: &str, uid: &str) -> WatchScope {
+    let label_selector = format!("batch.kubernetes.io/controller-uid={uid}");
+    WatchScope { namespace: namespace.to_owned(), label_selector, ..WatchScope::default() }
+}
+
+/// Follows the log of a container.
+pub fn follow_log(remote: &Remote, namespace: &str, pod: &str, container: &str, changes: &Arc<Changes>) -> Following {
+    let request = PodLogRequest { tail_lines: Some(TAIL), follow: true, ..PodLogRequest::default() };
+    let request = request.of(namespace, pod, container);
+    let (remote, changes) = (remote.clone(), changes.clone());
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let reading = async {
+            match request.open(&remote).await {
+                Ok(mut log) => {
+                    while let Some(piece) = next_piece(&mut log).await {
+                        changes.add(|waiting| waiting.log.extend_from_slice(&piece));
+                    }
+                    changes.add(|waiting| waiting.notes.push("the log has ended".to_owned()));
+                }
+                Err(error) => changes.add(|waiting| waiting.notes.push(error.to_string())),
+            }
+        };
+        tokio::select! {
+            () = reading => {}
+            _ = stopped => {}
+        }
+    });
+    Following { _stop: stop }
+}
+
+/// Changes a Job. Returns what to tell.
+pub async fn act(remote: &Remote, namespace: &str, name: &str, action: &Action) -> String {
+    let (verb, body, done) = match action {
+        Action::Suspend => (Verb::MergePatch, json!({"spec": {"suspend": true}}), "is suspended".to_owned()),
+        Action::Resume => (Verb::MergePatch, json!({"spec": {"suspend": false}}), "resumes".to_owned()),
+        Action::Delete => (Verb::Delete, json!({"propagationPolicy": "Background"}), "is deleted".to_owned()),
+        Action::Parallelism(to) => {
+            (Verb::MergePatch, json!({"spec": {"parallelism": to}}), format!("has the parallelism {to}"))
+        }
+    };
+    let call = Call { body: Bytes::from(body.to_string()), ..Call::new(verb, Kind::JOB, namespace, name) };
+    match remote.call(&call).await.reply {
+        Reply::Refused(refusal) => refusal.message,
+        Reply::Unknown => "there was no answer; look whether it has changed".to_owned(),
+        _ => format!("{namespace}/{name} {done}"),
+    }
+}

@@ -1,0 +1,270 @@
+//! The page in a real browser, against the real binary and real processes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::browser::{self, Browser, Tab};
+use crate::door::link;
+use crate::support::client::Call;
+use crate::support::server::{self, Server};
+
+/// Every index prints a line that must not become markup; some fail.
+const TASK: &str = "echo \"<img src=x onerror=document.title='bad'> $JOB_COMPLETION_INDEX\"; sleep 0.1; \
+                    [ $((JOB_COMPLETION_INDEX % 23)) != 7 ]";
+
+/// The hover text and the colour at many points of the field: by the index that the text names, the words and the colours.
+const LOOK_AT_FIELD: &str = "(() => {
+  const canvas = document.querySelector('.field-canvas'), box = canvas.getBoundingClientRect();
+  const context = canvas.getContext('2d'), found = {};
+  for (let y = 1; y < box.height; y += 3) for (let x = 1; x < box.width; x += 3) {
+    const event = new PointerEvent('pointermove', {clientX: box.left + x, clientY: box.top + y, bubbles: true});
+    document.querySelector('.field-scroll').dispatchEvent(event);
+    const tip = document.querySelector('.tip');
+    if (!tip || tip.hidden) continue;
+    const [, index, state] = tip.textContent.match(/^Index (\\d+): (.*?) \\(/) || [];
+    if (index === undefined) continue;
+    const scale = canvas.width / box.width;
+    const colour = context.getImageData(x * scale, y * scale, 1, 1).data.join();
+    const one = found[index] ??= {state, colours: {}};
+    one.colours[colour] = (one.colours[colour] || 0) + 1;
+  }
+  return found;
+})()";
+
+struct Page {
+    browser: Browser,
+    tab: Tab,
+    server: Server,
+    directory: tempfile::TempDir,
+}
+
+impl Page {
+    /// None: there is no browser on this machine.
+    async fn open(options: &[&str]) -> Option<Self> {
+        let Some(program) = browser::program() else {
+            eprintln!("NOT RUN: there is no chromium on this machine; `make tools` installs it");
+            return None;
+        };
+        let directory = server::directory();
+        let data = directory.path().join("data");
+        let data = ["--data-dir", data.to_str().expect("a path that can be written down")];
+        let server = Server::start_with(directory.path(), &[&data[..], options].concat()).await;
+        let mut browser = Browser::start(&program, directory.path());
+        let tab = browser.open(&link(&server), None);
+        browser.resize(&tab, 1200, 900);
+        browser.wait_for(&tab, "document.querySelector('#connection').textContent.startsWith('Live')");
+        Some(Self { browser, tab, server, directory })
+    }
+
+    fn evaluate(&mut self, expression: &str) -> Value {
+        self.browser.evaluate(&self.tab, expression)
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, expression: &str) {
+        self.browser.wait_for(&self.tab, expression);
+    }
+
+    fn go(&mut self, place: &str) {
+        self.evaluate(&format!("location.hash = '#/{place}'"));
+    }
+
+    /// Presses a button of the Job and confirms.
+    fn act(&mut self, button: &str) {
+        let press =
+            format!("[...document.querySelectorAll('.actions button')].find((it) => it.textContent === '{button}')");
+        self.wait_for(&press);
+        self.evaluate(&format!("{press}.click()"));
+        self.wait_for("document.querySelector('dialog[open] [type=submit]')");
+        self.evaluate("document.querySelector('dialog[open] [type=submit]').click()");
+        self.wait_for("!document.querySelector('dialog[open]')");
+    }
+
+    async fn call(&self, call: Call) -> Value {
+        let answer = self.server.api.connection().call(&call).await.expect("an answer");
+        assert!((200..300).contains(&answer.code), "{} {}: {}", call.method, call.path, answer.text);
+        answer.value()
+    }
+
+    async fn job(&self, name: &str) -> Value {
+        self.call(Call::get(format!("/apis/batch/v1/namespaces/default/jobs/{name}"))).await
+    }
+
+    async fn create(&self, job: &Value) {
+        self.call(Call::new("POST", "/apis/batch/v1/namespaces/default/jobs").body(job)).await;
+    }
+
+    /// A picture for the documents, if they are asked for: `TALLY_SCREENSHOTS=docs/pictures cargo test -p tally --test web`.
+    fn picture(&mut self, name: &str) {
+        let Some(folder) = std::env::var_os("TALLY_SCREENSHOTS").map(PathBuf::from) else { return };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        self.browser.screenshot(&self.tab, &root.join(folder).join(format!("{name}.png")));
+    }
+}
+
+fn job(name: &str, completions: u32, parallelism: u32, command: &[&str]) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": {"team": "batch"}},
+        "spec": {"completions": completions, "parallelism": parallelism, "completionMode": "Indexed",
+            "backoffLimitPerIndex": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "main", "image": "process", "command": command}]}}},
+    })
+}
+
+/// The numbers of a text such as `1,3-5`.
+fn numbers(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        from.parse::<u32>().unwrap()..=to.parse::<u32>().unwrap()
+    };
+    text.split(',').filter(|part| !part.is_empty()).flat_map(range).collect()
+}
+
+/// WEB-4: login by the link, live progress, and the colours of the field against the status of the Job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_300_indexes_is_followed_to_its_end() {
+    let Some(mut page) = Page::open(&[]).await else { return };
+    assert_eq!(page.evaluate("location.search"), "", "the token is not in the address any more");
+    page.create(&job("sum", 300, 8, &["sh", "-c", TASK])).await;
+    page.wait_for("[...document.querySelectorAll('.vrow .name')].some((it) => it.textContent === 'sum')");
+    page.picture("jobs");
+    page.go("jobs/default/sum");
+    let progress = "document.querySelector('.facts dd').textContent";
+    page.wait_for(&format!("parseInt({progress}) > 0"));
+    let before = page.evaluate(progress);
+    page.wait_for(&format!("{progress} !== {before}"));
+    page.picture("running");
+
+    page.wait_for("document.querySelector('.job-title .badge').textContent.includes('Failed')");
+    let status = page.job("sum").await["status"].clone();
+    let failed = numbers(status["failedIndexes"].as_str().unwrap());
+    assert_eq!(failed.len(), 13, "{status}");
+    page.wait_for("document.querySelectorAll('.legend .num')[3].textContent === '13'");
+    let counts = page.evaluate("[...document.querySelectorAll('.legend .num')].map((it) => +it.textContent)");
+    assert_eq!(counts, json!([0, 0, 287, 13, 0, 0]));
+    page.picture("job");
+
+    let field = page.evaluate(LOOK_AT_FIELD);
+    let field = field.as_object().unwrap();
+    assert_eq!(field.len(), 300, "every index can be pointed at");
+    let mut colours: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
+    for (index, found) in field {
+        let expected = if failed.contains(&index.parse().unwrap()) { "failed" } else { "succeeded" };
+        assert_eq!(found["state"], expected, "index {index}");
+        let most = found["colours"].as_object().unwrap().iter().max_by_key(|(_, count)| count.as_u64());
+        *colours.entry(expected).or_default().entry(most.unwrap().0.clone()).or_default() += 1;
+    }
+    let [failed, succeeded] = ["failed", "succeeded"].map(|state| colours[state].keys().collect::<Vec<_>>());
+    assert!(failed.len() == 1 && succeeded.len() == 1 && failed != succeeded, "one colour for each state: {colours:?}");
+    assert_eq!(page.browser.errors(&page.tab), [""; 0]);
+}
+
+/// WEB-5: logs are followed and are text; actions work, behind a confirmation.
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_text_and_a_job_is_suspended_and_resumed() {
+    let Some(mut page) = Page::open(&[]).await else { return };
+    let script = "echo \"<img src=x onerror=document.title='bad'>\"; while :; do echo tick; sleep 0.2; done";
+    page.create(&job("slow", 1, 1, &["sh", "-c", script])).await;
+    page.go("jobs/default/slow/logs");
+    page.wait_for("document.querySelectorAll('.log-line').length > 3");
+    let lines = page.evaluate("document.querySelectorAll('.log-line').length");
+    page.wait_for(&format!("document.querySelectorAll('.log-line').length > {lines} + 2"));
+    let shown = page.evaluate(
+        "[...document.querySelectorAll('.log-line')].some((it) => it.textContent.includes('<img src=x')) \
+         && !document.querySelector('.log-body img')",
+    );
+    assert_eq!(shown, true);
+    assert_ne!(page.evaluate("document.title"), "bad");
+
+    page.act("Suspend");
+    page.wait_for("document.querySelector('.job-title .badge').textContent.includes('Suspended')");
+    assert_eq!(page.job("slow").await["spec"]["suspend"], true);
+    page.act("Resume");
+    page.wait_for("document.querySelector('.job-title .badge').textContent.includes('Running')");
+    assert_eq!(page.job("slow").await["spec"]["suspend"], false);
+    page.act("Delete");
+    page.wait_for("document.querySelector('.notice').textContent.includes('deleted')");
+    assert_eq!(page.browser.errors(&page.tab), [""; 0]);
+}
+
+/// WEB-1, WEB-2: what a browser without a session gets, and one with a link that was used.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_browser_and_a_used_link_are_refused() {
+    let Some(mut page) = Page::open(&["--no-node"]).await else { return };
+    let link = link(&page.server);
+    let context = page.browser.context();
+    let (address, _) = link.split_once("?token").unwrap();
+    for url in [address, &link] {
+        let other = page.browser.open(url, Some(&context));
+        page.browser.wait_for(&other, "document.body.innerText.includes('tally web')");
+        let got = page.browser.evaluate(&other, "fetch('/apis/batch/v1/jobs').then((it) => it.status)");
+        assert_eq!(got, 401, "{url}");
+    }
+    let own = page.evaluate("fetch('/apis/batch/v1/jobs').then((it) => it.status)");
+    assert_eq!(own, 200);
+}
+
+/// WEB-6: the figures are printed; a machine that is busy must not fail the test.
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_jobs_and_a_hundred_thousand_indexes_are_shown() {
+    let Some(mut page) = Page::open(&["--no-node", "--controllers", ""]).await else { return };
+    let mut big = job("big", 100_000, 1, &["true"]);
+    big["spec"]["suspend"] = true.into();
+    page.create(&big).await;
+    let ranges: Vec<String> = (0..100_000).step_by(10).map(|from| format!("{from}-{}", from + 6)).collect();
+    let status = json!({"status": {"succeeded": 70_000, "completedIndexes": ranges.join(",")}});
+    let path = "/apis/batch/v1/namespaces/default/jobs/big/status";
+    let patch = Call::new("PATCH", path).body(&status).header("content-type", "application/merge-patch+json");
+    page.call(patch).await;
+    let mut creating = Vec::new();
+    for part in 0..4 {
+        let api = page.server.api.clone();
+        creating.push(tokio::spawn(async move {
+            let mut connection = api.connection();
+            for number in 0..1_250 {
+                let mut job = job(&format!("j-{part}-{number}"), 3, 1, &["true"]);
+                job["spec"]["suspend"] = true.into();
+                let call = Call::new("POST", "/apis/batch/v1/namespaces/default/jobs").body(&job);
+                assert_eq!(connection.call(&call).await.expect("an answer").code, 201);
+            }
+        }));
+    }
+    for creating in creating {
+        creating.await.unwrap();
+    }
+    let address = page.evaluate("location.origin").as_str().unwrap().to_owned();
+    let open = |page: &mut Page, place: &str, ready: &str| {
+        page.browser.go(&page.tab, "about:blank");
+        let began = std::time::Instant::now();
+        page.browser.go(&page.tab, &format!("{address}/#/{place}"));
+        page.wait_for(ready);
+        began.elapsed()
+    };
+    let count = "parseInt(document.querySelector('.chip-count').textContent.replace(',', '')) > 5000";
+    let list = open(&mut page, "jobs", count);
+    let list_heap = page.browser.heap(&page.tab);
+    page.picture("many");
+    let field =
+        open(&mut page, "jobs/default/big", "document.querySelectorAll('.legend .num')[2].textContent === '70,000'");
+    let field_heap = page.browser.heap(&page.tab);
+    page.picture("large");
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    println!("5,001 Jobs: {list:?}, {} MB of heap", megabytes(list_heap));
+    println!("100,000 indexes: {field:?}, {} MB of heap", megabytes(field_heap));
+    assert!(megabytes(list_heap.max(field_heap)) < 300);
+    assert_eq!(page.browser.errors(&page.tab), [""; 0]);
+    drop(page.directory);
+}
+
+/// The parts without a browser.
+#[test]
+fn the_modules_of_the_page_pass_their_own_tests() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../web/assets-tests");
+    match Command::new("node").arg("--test").arg(&folder).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+        Err(_) => eprintln!("NOT RUN: there is no node on this machine"),
+    }
+}
