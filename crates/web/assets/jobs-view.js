@@ -85,14 +85,7 @@ export class JobsView {
       h('div', { class: 'filters' }, this.search, this.namespaceInput, this.namespaces, this.labelInput,
         h('div', { class: 'chips', role: 'group', 'aria-label': 'State' }, this.chips.map((chip) => chip.button))),
       this.problem, this.head.element, this.list.element);
-    const later = throttled(() => this.show(), 200);
-    this.update = () => {
-      // The end of the first list is shown at once.
-      const isLoaded = this.store?.reflector.loaded ?? false;
-      if (isLoaded && !this.wasLoaded) this.show();
-      else later();
-      this.wasLoaded = isLoaded;
-    };
+    this.update = throttled(() => this.show(), 200);
     lastList.hash = location.hash || '#/jobs';
     this.use();
   }
