@@ -144,14 +144,6 @@ impl Browser {
         }
     }
 
-    pub fn key(&mut self, tab: &Tab, key: &str) {
-        for kind in ["keyDown", "keyUp"] {
-            let text = if key.chars().count() == 1 && kind == "keyDown" { key } else { "" };
-            let parameters = json!({"type": kind, "key": key, "text": text});
-            self.call(Some(&tab.session), "Input.dispatchKeyEvent", parameters);
-        }
-    }
-
     pub fn resize(&mut self, tab: &Tab, width: u32, height: u32) {
         let parameters = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call(Some(&tab.session), "Emulation.setDeviceMetricsOverride", parameters);
