@@ -5,6 +5,7 @@ pub mod after;
 pub mod backoff;
 pub mod blueprint;
 pub mod conditions;
+pub mod cron;
 pub mod field_error;
 pub mod gates;
 pub mod ids;
