@@ -332,7 +332,7 @@ impl<S: Mutation> TtlController<S> {
     ) {
         match (step, answer) {
             (Step::Look, Answer::Done(Object::Job(job))) if *key == Key::Job(job.uid.clone()) => {
-                if finished(&job).is_none() {
+                if lifetime::finished(&job).is_none() {
                     self.forget(key);
                     return;
                 }

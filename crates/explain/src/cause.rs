@@ -387,7 +387,9 @@ impl Cause {
             Self::RevisionGate => "The controller waits until it has seen all Pods that another writer of the Job's \
                                    status has counted (revision gate): its stream of Pods is behind."
                 .to_owned(),
-            Self::ControllerNotRunning { work, why } => format!("No Job controller runs to {work}: {}", ended(why)),
+            Self::ControllerNotRunning { work, why } => {
+                format!("No running Job controller is seen that would {work}: {}", ended(why))
+            },
             Self::ControllerBehind { work, why } => {
                 format!("The Job controller has to {work}, and has not done so: {}", ended(why))
             }

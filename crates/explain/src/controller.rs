@@ -70,7 +70,7 @@ pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, n
         (None, _) if evidence.leases.is_none() => {
             (false, "the Leases of controllers could not be read".to_owned(), settled_at)
         }
-        (None, _) => (true, "there is no Lease of a Job controller".to_owned(), settled_at),
+        (None, _) => (true, "there is no Lease of one (tally-job-controller, kube-controller-manager)".to_owned(), settled_at),
     };
     let cause = match not_running {
         true => Cause::ControllerNotRunning { work, why },

@@ -12,8 +12,6 @@ pub struct Evidence {
     pub job: Option<Value>,
     /// The Pods of the Job.
     pub pods: Vec<Value>,
-    /// The Jobs of the CronJob.
-    pub jobs: Vec<Value>,
     /// The Events about the object and its Pods.
     pub events: Vec<Value>,
     pub nodes: Option<Vec<Value>>,

@@ -115,20 +115,17 @@ impl Work {
         *self == Self::default()
     }
 
-    /// `create 2 Pods and delete 1 Pod`.
+    /// `create Pods and delete Pods`. Without numbers: a plan contains only the next batch.
     fn words(&self) -> String {
-        let number = |count: usize, verb: &str, what: &str| {
-            let plural = if count == 1 { "" } else { "s" };
-            (count > 0).then(|| format!("{verb} {count} {what}{plural}"))
-        };
         let parts = [
-            number(self.create, "create", "Pod"),
-            number(self.delete, "delete", "Pod"),
-            (self.count > 0).then(|| "count the Pods that have ended".to_owned()),
-            self.finish.then(|| "write the verdict of the Job".to_owned()),
-            self.suspend.then(|| "write that the Job is suspended or resumed".to_owned()),
+            (self.create > 0, "create Pods"),
+            (self.delete > 0, "delete Pods"),
+            (self.count > 0, "count the Pods that have ended"),
+            (self.finish, "write the verdict of the Job"),
+            (self.suspend, "write that the Job is suspended or resumed"),
         ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        let parts: Vec<&str> = parts.into_iter().filter(|(is_due, _)| *is_due).map(|(_, words)| words).collect();
+        parts.join(" and ")
     }
 }
 
@@ -196,7 +193,10 @@ impl Story<'_> {
 
     /// Pods that have ended and still have the finalizer.
     fn uncounted(&self, work: &str, explanation: &mut Explanation) {
-        let pods = self.names(|pod| pod.view.phase.is_terminal() && pod.view.tracked);
+        // A Pod that is deleted has failed, unless the Job waits for its end.
+        let judges = !self.view.spec.waits_for_terminal_phase() && self.view.status.conditions.is_empty();
+        let has_ended = |pod: &Pod<'_>| pod.view.phase.is_terminal() || (judges && pod.view.deleting());
+        let pods = self.names(|pod| has_ended(pod) && pod.view.tracked);
         if pods.0.is_empty() || self.is_managed_elsewhere().is_some() {
             return;
         }

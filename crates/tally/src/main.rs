@@ -40,6 +40,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally attach sum --context test     follow a Job that runs on a cluster
   tally ps --data-dir ./d             list the Jobs that a data directory has
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
+  tally explain job/sum --data-dir ./d
+                                      what a Job is waiting for, and what would change that
   tally logs sum --data-dir ./d       what its tasks have printed
   tally up                            serve a Kubernetes API on this machine, for kubectl
   tally controller --help             run the same Job controller against an existing cluster
@@ -62,6 +64,8 @@ enum Command {
     Ps(look::PsArgs),
     /// Show a Job and its attempts: exit codes, times, processor time and peak memory
     Show(look::ShowArgs),
+    /// Say what a Job, a Pod or a CronJob is waiting for, since when, and what would change that
+    Explain(look::ExplainArgs),
     /// Print what the tasks of a Job have printed
     Logs(look::LogsArgs),
     /// Serve the Kubernetes API on this machine, ready for kubectl
@@ -110,6 +114,7 @@ fn main() -> std::process::ExitCode {
         Command::Attach(args) => return run::on_cluster::attach(&args),
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
+        Command::Explain(args) => return look::explain(&args),
         Command::Logs(args) => return look::logs(&args),
         Command::CheckUpgrade(args) => return check_upgrade::run(&args),
         Command::Version(args) => Ok(print(version::text(&args).as_bytes())),
