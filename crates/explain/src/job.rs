@@ -10,7 +10,7 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{CompletionMode, JobStatus, JobView, RESERVED_MANAGER, condition};
 use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan};
 use tally_core::lifetime;
-use tally_core::mutation::NoMutation;
+use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 use tally_core::view::ViewError;
@@ -41,7 +41,7 @@ impl PodFacts for Others<'_> {
     }
 }
 
-pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
+pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutation) -> Explanation {
     let view = match read(&evidence.object) {
         Ok(view) => view,
         Err(error) => {
@@ -59,12 +59,13 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     let (own, others): (Vec<Pod<'_>>, Vec<Pod<'_>>) = pods.into_iter().partition(|pod| claimed(&pod.view));
     let settled_at = own.iter().filter_map(|pod| changed_at(pod.object).max(Some(pod.view.finished_at)));
     let settled_at = settled_at.chain(changed_at(&evidence.object)).max().unwrap_or(view.created_at);
-    let story = Story { evidence, view: Arc::new(view), own, others, settled_at, now };
+    let story = Story { mutation, evidence, view: Arc::new(view), own, others, settled_at, now };
     story.explain()
 }
 
 /// Everything that is known about a Job.
-struct Story<'a> {
+struct Story<'a, S> {
+    mutation: S,
     evidence: &'a Evidence,
     view: Arc<JobView>,
     /// The Pods of the Job.
@@ -129,7 +130,7 @@ impl Work {
     }
 }
 
-impl Story<'_> {
+impl<S: Mutation> Story<'_, S> {
     fn names<'p>(&'p self, which: impl Fn(&Pod<'_>) -> bool) -> PodNames {
         PodNames(self.own.iter().filter(|pod| which(pod)).map(|pod| pod.view.name.to_string()).collect())
     }
@@ -345,6 +346,7 @@ impl Story<'_> {
             Some(Hold::Discarding { .. }) => {
                 explanation.reasons.push(Reason { cause: Cause::DiscardingPods, since: Some(self.settled_at) });
             }
+            Some(Hold::Backoff(_) | Hold::IndexBackoff(_)) if self.mutation.injects(Bug::BackoffUnexplained) => {}
             Some(Hold::Backoff(until) | Hold::IndexBackoff(until)) => {
                 let notice = plan.backoffs.iter().min_by_key(|notice| notice.retry_at);
                 let more = plan.backoffs.len().saturating_sub(1);
