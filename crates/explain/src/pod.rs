@@ -1,6 +1,7 @@
 //! What a Pod waits for.
 
 use serde_json::Value;
+use tally_core::pending::PendingReason;
 use tally_core::pod::{PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 
@@ -88,16 +89,7 @@ impl<'a> Pod<'a> {
         }
         let since = view.pending.as_ref().map_or(view.created_at, |pending| pending.since);
         if let Some((reason, message)) = self.waiting() {
-            let reason = reason.to_owned();
-            let cause = match reason.as_str() {
-                known if IMAGE_ERRORS.contains(&known) => Cause::ImageError { pods, reason, message },
-                "CrashLoopBackOff" => {
-                    let message = if message.is_empty() { reason } else { message };
-                    Cause::ContainerRestarting { pods, message }
-                }
-                _ => Cause::ContainerConfigError { pods, reason, message },
-            };
-            return Some((cause, Some(since)));
+            return Some((Cause::of_container(pods, reason, message), Some(since)));
         }
         let pending = view.phase == tally_core::pod::Phase::Pending;
         let scheduled_at = crate::evidence::condition(self.object, "PodScheduled")
@@ -125,9 +117,7 @@ impl<'a> Pod<'a> {
             return Some((Cause::SchedulingGated { pods, gates }, Some(view.created_at)));
         }
         if let Some(pending) = &view.pending {
-            let message =
-                if pending.message.is_empty() { pending.reason.to_string() } else { pending.message.clone() };
-            return Some((Cause::Unschedulable { pods, message }, Some(pending.since)));
+            return Some((Cause::of_scheduler(pods, pending), Some(pending.since)));
         }
         let scheduler = match text(self.object, "/spec/schedulerName") {
             "" => "default-scheduler",
@@ -204,6 +194,34 @@ pub(crate) fn group(problems: impl Iterator<Item = (Cause, Option<Timestamp>)>) 
 }
 
 impl Cause {
+    /// Why a Pod is pending, from what a controller keeps of it: what the scheduler or the node says, and nothing that is
+    /// only a matter of time. A gate is the wish of its owner.
+    pub fn of_pending(pod: &PodView) -> Option<Self> {
+        let pending = pod.pending.as_ref().filter(|_| pod.is_active())?;
+        let pods = PodNames::one(&pod.name);
+        match pending.reason.as_str() {
+            "SchedulingGated" | "ContainerCreating" => None,
+            _ if !pod.scheduled => Some(Self::of_scheduler(pods, pending)),
+            reason => Some(Self::of_container(pods, reason, pending.message.clone())),
+        }
+    }
+
+    fn of_scheduler(pods: PodNames, pending: &PendingReason) -> Self {
+        let message = if pending.message.is_empty() { pending.reason.to_string() } else { pending.message.clone() };
+        Self::Unschedulable { pods, message }
+    }
+
+    fn of_container(pods: PodNames, reason: &str, message: String) -> Self {
+        match reason {
+            known if IMAGE_ERRORS.contains(&known) => Self::ImageError { pods, reason: reason.to_owned(), message },
+            "CrashLoopBackOff" => {
+                let message = if message.is_empty() { reason.to_owned() } else { message };
+                Self::ContainerRestarting { pods, message }
+            }
+            _ => Self::ContainerConfigError { pods, reason: reason.to_owned(), message },
+        }
+    }
+
     fn pods_mut(&mut self) -> Option<&mut PodNames> {
         match self {
             Self::Unschedulable { pods, .. }
