@@ -7,7 +7,7 @@ use tally_core::accounting::PodFacts;
 use tally_core::after::{self, AfterState};
 use tally_core::backoff::BackoffNotice;
 use tally_core::ids::{PodUid, Revision};
-use tally_core::job::{CompletionMode, JobStatus, JobView, RESERVED_MANAGER, condition};
+use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, RESERVED_MANAGER, condition};
 use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan};
 use tally_core::lifetime;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
@@ -245,15 +245,33 @@ impl<S: Mutation> Story<'_, S> {
         }
     }
 
+    /// What its manager would do is not known, but for what the fields of the Job mean.
     fn managed_elsewhere(&self, manager: &str, explanation: &mut Explanation) {
-        let untouched = self.view.status == JobStatus::default();
-        if self.view.spec.suspend {
+        let JobView { spec, status, .. } = &*self.view;
+        let alive = status.active > 0 || self.own.iter().any(|pod| !pod.view.phase.is_terminal());
+        let settled = self.settled_at + SETTLES_WITHIN < self.now;
+        if spec.suspend {
             self.suspended(explanation);
-        } else if untouched && self.view.created_at + SETTLES_WITHIN < self.now {
+        } else if *status == JobStatus::default() {
             let cause = Cause::ManagerNotSeen { manager: manager.to_owned() };
-            explanation.reasons.push(Reason { cause, since: Some(self.view.created_at) });
+            let due = self.view.created_at + SETTLES_WITHIN < self.now;
+            explanation.reasons.extend(due.then_some(Reason { cause, since: Some(self.view.created_at) }));
+        } else {
+            self.ending(explanation);
+            self.held(&self.plan(), explanation);
+            if spec.waits_for_terminal_phase() {
+                explanation.reasons.extend(self.terminating());
+            }
         }
         explanation.reasons.extend(self.pod_problems());
+        if explanation.reasons.is_empty() && !alive && settled {
+            let why = format!("only the controller {manager:?} may do that (spec.managedBy)");
+            let cause = match spec.parallelism <= 0 {
+                true => Cause::NoParallelism,
+                false => Cause::ControllerBehind { work: "go on with the Job".to_owned(), why },
+            };
+            explanation.reasons.push(Reason { cause, since: Some(self.settled_at) });
+        }
     }
 
     // ---- a Job that has not ended ----
@@ -283,6 +301,22 @@ impl<S: Mutation> Story<'_, S> {
         group(terminating.filter_map(|pod| pod.problem(self.evidence, self.now)))
     }
 
+    /// The verdict is decided, and Pods are being ended. Returns the verdict.
+    fn ending(&self, explanation: &mut Explanation) -> Option<&Condition> {
+        let (verdict, success) = [(condition::SUCCESS_CRITERIA_MET, true), (condition::FAILURE_TARGET, false)]
+            .into_iter()
+            .find_map(|(kind, success)| Some((self.view.status.true_condition(kind)?, success)))?;
+        let lost = |reason: &Reason| matches!(reason.cause, Cause::TerminatingOnLostNode { .. });
+        explanation.reasons.extend(self.terminating().into_iter().filter(lost));
+        let pods = self.names(|pod| !pod.view.phase.is_terminal());
+        if !pods.0.is_empty() {
+            let (reason, message) = (verdict.reason.to_string(), verdict.message.clone());
+            let cause = Cause::EndingPods { success, reason, message, pods };
+            explanation.reasons.push(Reason { cause, since: verdict.last_transition_time });
+        }
+        Some(verdict)
+    }
+
     fn plan(&self) -> Plan {
         let mut ledger = Ledger::new(self.view.clone(), Limits::default(), NoMutation);
         for pod in &self.own {
@@ -296,22 +330,8 @@ impl<S: Mutation> Story<'_, S> {
         let JobView { spec, status, .. } = &*self.view;
         let plan = self.plan();
         let work = Work::of(&plan, &self.view);
-        let decided = [(condition::SUCCESS_CRITERIA_MET, true), (condition::FAILURE_TARGET, false)]
-            .into_iter()
-            .find_map(|(kind, success)| Some((status.true_condition(kind)?, success)));
-        if let Some((verdict, success)) = decided {
-            let pods = self.names(|pod| !pod.view.phase.is_terminal());
-            let (reason, message) = (verdict.reason.to_string(), verdict.message.clone());
-            if !pods.0.is_empty() {
-                let cause = Cause::EndingPods { success, reason, message, pods };
-                explanation.reasons.push(Reason { cause, since: verdict.last_transition_time });
-            }
-            let lost = self.terminating().into_iter();
-            explanation.reasons.splice(
-                0..0,
-                lost.filter(|reason| matches!(reason.cause, Cause::TerminatingOnLostNode { .. })),
-            );
-        } else {
+        let decided = self.ending(explanation);
+        if decided.is_none() {
             self.held(&plan, explanation);
             if spec.waits_for_terminal_phase() && !spec.suspend {
                 explanation.reasons.extend(self.terminating());

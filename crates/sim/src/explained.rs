@@ -2,6 +2,7 @@
 //! say what every unfinished Job waits for (`tally-explain`), or the Job has Pods that have not ended.
 
 use tally_core::ids::JobUid;
+use tally_core::job::JobView;
 use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 use tally_explain::{Evidence, SETTLES_WITHIN, explain_with};
@@ -21,8 +22,10 @@ impl<S: Mutation> World<S> {
         if now < self.api.now + SETTLES_WITHIN {
             return;
         }
-        let jobs: Vec<_> = self.api.jobs.values().map(|stored| stored.view.clone()).collect();
-        for job in jobs.into_iter().filter(|job| self.is_ours(job) && !job.status.is_finished()) {
+        let open = |job: &JobView| self.is_ours(job) && !job.status.is_finished();
+        let jobs = self.api.jobs.values().map(|stored| stored.view.clone());
+        let jobs: Vec<_> = jobs.filter(|job| open(job)).collect();
+        for job in jobs {
             let evidence = self.evidence_about(&job.namespace, &job.name, &job.uid);
             let explanation = explain_with(&evidence, now, self.mutation);
             let alive = self.api.pods_of(&job.uid).any(|pod| !pod.view.phase.is_terminal());
@@ -30,7 +33,7 @@ impl<S: Mutation> World<S> {
             if !names.is_empty() {
                 self.counters.hit(Sometimes::StoodStillExplained);
             }
-            if std::env::var_os("X1").is_some() { eprintln!("X1 {names:?} alive={alive}"); }
+            if std::env::var_os("X1").is_some() { eprintln!("X1 {names:?} alive={alive}"); if names.contains(&"ControllerBehind") { eprintln!("{}", explanation.text(now)); } }
             if (names.is_empty() && !alive) || names.contains(&"Unknown") {
                 let text = format!("{} stands still, explained by {names:?}: {}", job.name, describe_job(&job));
                 self.oracle.fail("X1", text);

@@ -86,18 +86,17 @@ async fn what_nodes_report_is_explained() {
         "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
         "template": {"spec": {"terminationGracePeriodSeconds": 3600}}});
     cluster.job("met", none(), met, "true").await;
-    for pod in cluster.pods("met", 2).await {
-        let path = format!("/api/v1/namespaces/default/pods/{}", name_of(&pod));
-        let binding = json!({"metadata": {"name": name_of(&pod)}, "target": {"kind": "Node", "name": "n3"}});
-        cluster.create(&format!("{path}/binding"), &binding).await;
-        let index = &pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"];
-        let running = json!({"running": {"startedAt": "2026-01-31T12:00:00Z"}});
-        let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-01-31T12:00:00Z"}});
-        match index == "0" {
-            true => report(&cluster, &path, "Succeeded", ended).await,
-            false => report(&cluster, &path, "Running", running).await,
-        }
+    let pods = cluster.pods("met", 2).await;
+    let path = |pod: &Value| format!("/api/v1/namespaces/default/pods/{}", name_of(pod));
+    for pod in &pods {
+        let binding = json!({"metadata": {"name": name_of(pod)}, "target": {"kind": "Node", "name": "n3"}});
+        cluster.create(&format!("{}/binding", path(pod)), &binding).await;
+        report(&cluster, &path(pod), "Running", json!({"running": {"startedAt": "2026-01-31T12:00:00Z"}})).await;
     }
+    let index = "/metadata/annotations/batch.kubernetes.io~1job-completion-index";
+    let first = pods.iter().find(|pod| pod.pointer(index).is_some_and(|index| index == "0")).unwrap();
+    let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-01-31T12:00:00Z"}});
+    report(&cluster, &path(first), "Succeeded", ended).await;
     let succeeded = "The Job has succeeded (SuccessPolicy: Matched rules at index 0); it ends when its Pods have ended";
     cluster.says("job/met", &["EndingPods"], succeeded).await;
     set_ready(&cluster, "n3", "False").await;
