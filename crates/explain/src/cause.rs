@@ -56,7 +56,8 @@ pub enum Cause {
     NoParallelism,
     /// Pods have failed, and the next one is delayed.
     BackOff {
-        until: Timestamp,
+        /// None: only the controller knows, because the Pods are gone.
+        until: Option<Timestamp>,
         /// `failure 3 of 7 (last failure: exit code 1)`.
         detail: String,
     },
@@ -295,8 +296,11 @@ impl Cause {
                 format!("The completion mode {mode:?} is unknown to the controller, which leaves the Job alone.")
             }
             Self::NoParallelism => "spec.parallelism is 0: the Job wants no Pods.".to_owned(),
-            Self::BackOff { until, detail } => {
+            Self::BackOff { until: Some(until), detail } => {
                 format!("Pods have failed, and the next one is not created before {until}: {detail}.")
+            }
+            Self::BackOff { until: None, detail } => {
+                format!("Pods have failed and are gone; only the controller knows when it creates the next one: {detail}.")
             }
             Self::QuotaExceeded { message } => {
                 format!("A ResourceQuota of the namespace refuses the Pods: {}", ended(message))
@@ -503,7 +507,7 @@ impl Cause {
     /// When it ends by itself, if that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::BackOff { until, .. } => Some(*until),
+            Self::BackOff { until, .. } => *until,
             Self::TerminatingPods { grace_ends, .. } => *grace_ends,
             _ => None,
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use tally_core::accounting::PodFacts;
 use tally_core::after::{self, AfterState};
-use tally_core::backoff::BackoffNotice;
+use tally_core::backoff::{BackoffNotice, JitterSeed};
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, RESERVED_MANAGER, condition};
 use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan};
 use tally_core::lifetime;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
-use tally_core::pod::{PodView, TRACKING_FINALIZER};
+use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 use tally_core::view::ViewError;
 
@@ -19,6 +19,7 @@ use crate::cause::{Cause, PodNames};
 use crate::controller;
 use crate::evidence::{Evidence, changed_at, finalizers, text};
 use crate::pod::{Pod, group};
+use crate::text::duration;
 use crate::{Explanation, Host, NextStep, Reason, SETTLES_WITHIN, State};
 
 /// How many Pods are shown as evidence.
@@ -58,7 +59,11 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutati
     };
     let (own, others): (Vec<Pod<'_>>, Vec<Pod<'_>>) = pods.into_iter().partition(|pod| claimed(&pod.view));
     let settled_at = own.iter().filter_map(|pod| changed_at(pod.object).max(Some(pod.view.finished_at)));
-    let settled_at = settled_at.chain(changed_at(&evidence.object)).max().unwrap_or(view.created_at);
+    // Objects of Tally have no times of writes; what the controller did to the Pods is in its Events.
+    let done = ["SuccessfulCreate", "SuccessfulDelete", "Suspended", "Resumed"];
+    let done = evidence.events().into_iter().filter(|event| event.about_kind == "Job" && done.contains(&event.reason));
+    let settled_at = settled_at.chain(done.map(|event| event.last_at)).chain(changed_at(&evidence.object));
+    let settled_at = settled_at.max().unwrap_or(view.created_at);
     let story = Story { mutation, evidence, view: Arc::new(view), own, others, settled_at, now };
     story.explain()
 }
@@ -372,9 +377,10 @@ impl<S: Mutation> Story<'_, S> {
                 let more = plan.backoffs.len().saturating_sub(1);
                 let also = if more > 0 { format!(", and {more} more indexes wait") } else { String::new() };
                 let detail = notice.map(|notice| format!("{}{}{also}", notice.attempt(), notice.because()));
-                let failed = self.own.iter().filter(|pod| pod.view.phase == tally_core::pod::Phase::Failed);
+                let failed = self.own.iter().filter(|pod| pod.view.phase == Phase::Failed);
                 let since = failed.map(|pod| pod.view.finished_at).max();
-                let cause = Cause::BackOff { until, detail: detail.unwrap_or_else(|| "back-off".to_owned()) };
+                let detail = detail.unwrap_or_else(|| "back-off".to_owned());
+                let cause = Cause::BackOff { until: Some(until), detail };
                 explanation.reasons.push(Reason { cause, since });
             }
             // The controller still knows Pods that failed and are gone.
@@ -383,7 +389,7 @@ impl<S: Mutation> Story<'_, S> {
                 let notice = told.and_then(|event| Some((BackoffNotice::parse(event.message)?, event.last_at)));
                 if let Some((notice, at)) = notice.filter(|(notice, _)| notice.retry_at > self.now) {
                     let detail = format!("{}{}", notice.attempt(), notice.because());
-                    let cause = Cause::BackOff { until: notice.retry_at, detail };
+                    let cause = Cause::BackOff { until: Some(notice.retry_at), detail };
                     explanation.reasons.push(Reason { cause, since: Some(at) });
                 }
             }
@@ -435,8 +441,30 @@ impl<S: Mutation> Story<'_, S> {
         self.uncounted(&work.words(), explanation);
         if explanation.reasons.len() == before && before == 0 {
             let stands = controller::standing(self.evidence, &work.words(), self.settled_at, self.now);
-            explanation.reasons.extend(stands);
+            let behind = |reason: &Reason| matches!(reason.cause, Cause::ControllerBehind { .. });
+            explanation.reasons.extend(stands.map(|stands| match behind(&stands) {
+                true => self.forgotten_backoff(work).unwrap_or(stands),
+                false => stands,
+            }));
         }
+    }
+
+    /// Pods that failed are gone. The controller still knows them, and may wait for up to this long after the last failure.
+    fn forgotten_backoff(&self, work: &Work) -> Option<Reason> {
+        let failures = self.view.status.failed.saturating_add_unsigned(self.view.status.uncounted().failed.len() as u32);
+        let failures = u32::try_from(failures).ok().filter(|failures| work.create > 0 && *failures > 0)?;
+        if self.own.iter().any(|pod| pod.view.phase == Phase::Failed) || self.mutation.injects(Bug::BackoffUnexplained) {
+            return None;
+        }
+        let seed = JitterSeed { job: &self.view.uid, index: None };
+        let most = self.view.backoff.delay_after(NoMutation, failures, seed);
+        // The time of the last failure is not known: it may have been later. Jitter at most doubles the longest delay.
+        let longest = self.view.backoff.max_for;
+        if self.settled_at + longest + longest < self.now {
+            return None;
+        }
+        let detail = format!("after {failures} failures it waits for at most {} since the last one", duration(most));
+        Some(Reason { cause: Cause::BackOff { until: None, detail }, since: Some(self.settled_at) })
     }
 
     /// What happens by itself.
@@ -460,7 +488,7 @@ impl<S: Mutation> Story<'_, S> {
                 gives_up_at.into_iter().for_each(|at| step(at, what.clone()));
             }
         }
-        let pending = self.own.iter().filter(|pod| pod.view.is_active() && pod.view.phase == tally_core::pod::Phase::Pending);
+        let pending = self.own.iter().filter(|pod| pod.view.is_active() && pod.view.phase == Phase::Pending);
         let limits = spec.pending_timeouts.as_ref().filter(|_| !spec.suspend);
         let due_at = limits.and_then(|limits| {
             pending.filter_map(|pod| limits.due_at(pod.view.created_at, pod.view.pending.as_deref())).min()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tally_core::pending::PendingReason;
-use tally_core::pod::{PodView, TRACKING_FINALIZER};
+use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 
 use crate::cause::{Cause, PodNames};
@@ -91,7 +91,7 @@ impl<'a> Pod<'a> {
         if let Some((reason, message)) = self.waiting() {
             return Some((Cause::of_container(pods, reason, message), Some(since)));
         }
-        let pending = view.phase == tally_core::pod::Phase::Pending;
+        let pending = view.phase == Phase::Pending;
         let scheduled_at = crate::evidence::condition(self.object, "PodScheduled")
             .and_then(|condition| time(&condition["lastTransitionTime"]))
             .unwrap_or(view.created_at);
@@ -279,13 +279,13 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     };
     let view = &pod.view;
     let (state, summary) = match view.phase {
-        tally_core::pod::Phase::Succeeded => (State::Complete, "The Pod has succeeded.".to_owned()),
-        tally_core::pod::Phase::Failed => {
+        Phase::Succeeded => (State::Complete, "The Pod has succeeded.".to_owned()),
+        Phase::Failed => {
             let reason = if view.reason.is_empty() { String::new() } else { format!(" ({})", view.reason) };
             (State::Failed, format!("The Pod has failed{reason}."))
         }
         _ if view.deleting() => (State::Deleting, "The Pod is being deleted.".to_owned()),
-        tally_core::pod::Phase::Running => (State::Running, "The Pod runs.".to_owned()),
+        Phase::Running => (State::Running, "The Pod runs.".to_owned()),
         _ => (State::Running, "The Pod is being started.".to_owned()),
     };
     let mut explanation = Explanation::of(evidence, "Pod", state, summary);
@@ -305,7 +305,7 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
         explanation.next.extend(pod.grace_ends().map(|at| NextStep { at, what }));
     }
     if let Some(job) = evidence.job.as_ref().and_then(|job| job::read(job).ok()) {
-        let due_at = job.spec.pending_timeouts.as_ref().filter(|_| view.phase == tally_core::pod::Phase::Pending);
+        let due_at = job.spec.pending_timeouts.as_ref().filter(|_| view.phase == Phase::Pending);
         let due_at = due_at.and_then(|limits| limits.due_at(view.created_at, view.pending.as_deref()));
         let what = format!("Job {} fails if the Pod is still pending (tally.dev/pending-timeout)", job.name);
         explanation.next.extend(due_at.map(|at| NextStep { at, what }));

@@ -206,6 +206,13 @@ fn rows() -> Vec<Row> {
         )],
         ..seen(job(json!({"status": {"active": 0, "failed": 3}})), vec![])
     };
+    row(
+        seen(job(json!({"status": {"active": 0, "failed": 3}})), vec![]),
+        &["BackOff"],
+        "Pods have failed and are gone; only the controller knows when it creates the next one: after 3 failures it waits \
+         for at most 40 s since the last one.",
+        300,
+    );
     row(gone, &["BackOff"], "before 2026-01-31T12:00:20Z: attempt 3 of 7 (last failure: exit code 3).", 20);
     let per_index = json!({"spec": {"completionMode": "Indexed", "backoffLimitPerIndex": 2, "completions": 2},
         "status": {"active": 1}});
