@@ -64,13 +64,17 @@ pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, n
             let why = format!("{} holds the Lease {} and renews it", lease.holder, lease.name);
             (false, why, settled_at)
         }
-        (None, Host::Running) => {
-            (false, "the process that has the data directory runs, perhaps without the controller".to_owned(), settled_at)
-        }
+        (None, Host::Running) => (
+            false,
+            "the process that has the data directory runs, perhaps without the controller".to_owned(),
+            settled_at,
+        ),
         (None, _) if evidence.leases.is_none() => {
             (false, "the Leases of controllers could not be read".to_owned(), settled_at)
         }
-        (None, _) => (true, "there is no Lease of one (tally-job-controller, kube-controller-manager)".to_owned(), settled_at),
+        (None, _) => {
+            (true, "there is no Lease of one (tally-job-controller, kube-controller-manager)".to_owned(), settled_at)
+        }
     };
     let cause = match not_running {
         true => Cause::ControllerNotRunning { work, why },
@@ -92,7 +96,8 @@ pub(crate) fn node_lines<'a>(evidence: &Evidence, names: impl Iterator<Item = &'
     for name in names.into_iter().filter(|name| evidence.node_problem(name).is_some()).take(SHOWN) {
         let node = evidence.nodes.iter().flatten().find(|node| text(node, "/metadata/name") == name);
         let ready = node.and_then(|node| condition(node, "Ready"));
-        let taints: Vec<&str> = node.iter().flat_map(|node| list(node, "/spec/taints")).map(|t| text(t, "/key")).collect();
+        let taints: Vec<&str> =
+            node.iter().flat_map(|node| list(node, "/spec/taints")).map(|t| text(t, "/key")).collect();
         let taints = if taints.is_empty() { String::new() } else { format!(", taints {}", taints.join(", ")) };
         lines.push(match (node, ready) {
             (None, _) => format!("Node {name}: there is none"),

@@ -22,8 +22,7 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     let active = list(cron, "/status/active");
     let last = last_schedule_time.map_or("never".to_owned(), |at| at.to_string());
     let zone = time_zone.unwrap_or("the time zone of the controller, UTC unless it is set");
-    let summary =
-        format!("Schedule {schedule:?} in {zone}; last scheduled: {last}; {} active.", active.len());
+    let summary = format!("Schedule {schedule:?} in {zone}; last scheduled: {last}; {} active.", active.len());
     let mut explanation = Explanation::of(evidence, "CronJob", State::Running, summary);
     let push = |explanation: &mut Explanation, cause, since| explanation.reasons.push(Reason { cause, since });
     let next_at = match times.timing(now) {
@@ -74,8 +73,7 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
 /// A Job should have started at `slot`.
 fn due(evidence: &Evidence, slot: Timestamp, now: Timestamp, explanation: &mut Explanation) {
     let cron = &evidence.object;
-    let active: Vec<String> =
-        list(cron, "/status/active").iter().map(|job| text(job, "/name").to_owned()).collect();
+    let active: Vec<String> = list(cron, "/status/active").iter().map(|job| text(job, "/name").to_owned()).collect();
     if cron["spec"]["concurrencyPolicy"] == "Forbid" && !active.is_empty() {
         let cause = Cause::ConcurrencyForbidden { slot, jobs: active };
         explanation.reasons.push(Reason { cause, since: Some(slot) });

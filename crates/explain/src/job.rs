@@ -63,7 +63,8 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutati
     let done = ["SuccessfulCreate", "SuccessfulDelete", "Suspended", "Resumed"];
     let done = evidence.events().into_iter().filter(|event| event.about_kind == "Job" && done.contains(&event.reason));
     let settled_at = settled_at.chain(done.map(|event| event.last_at)).chain(changed_at(&evidence.object));
-    let settled_at = settled_at.max().unwrap_or(view.created_at);
+    // A time in the future is that of a wrong clock, and says nothing.
+    let settled_at = settled_at.filter(|at| *at <= now).max().unwrap_or(view.created_at);
     let story = Story { mutation, evidence, view: Arc::new(view), own, others, settled_at, now };
     story.explain()
 }
@@ -102,7 +103,8 @@ impl Work {
         let Some(write) = &plan.status else { return work };
         let (old, new) = (&view.status, &write.status);
         let verdict = |status: &JobStatus| {
-            let kinds = [condition::COMPLETE, condition::FAILED, condition::SUCCESS_CRITERIA_MET, condition::FAILURE_TARGET];
+            let kinds =
+                [condition::COMPLETE, condition::FAILED, condition::SUCCESS_CRITERIA_MET, condition::FAILURE_TARGET];
             kinds.map(|kind| status.is_true(kind))
         };
         work.finish = verdict(old) != verdict(new);
@@ -353,6 +355,17 @@ impl<S: Mutation> Story<'_, S> {
             let cause = Cause::NoParallelism;
             explanation.reasons.push(Reason { cause, since: Some(self.settled_at) });
         }
+        // The Job has recorded them, and lost them since: as their owner, or by their labels.
+        let lists = status.uncounted();
+        let recorded = |pod: &&Pod<'_>| {
+            pod.view.tracked && lists.succeeded.iter().chain(&lists.failed).any(|uid| *uid == pod.view.uid)
+        };
+        let lost = self.others.iter().filter(recorded).map(|pod| pod.view.name.to_string());
+        let lost = PodNames(lost.collect());
+        if explanation.reasons.is_empty() && !lost.0.is_empty() && self.settled_at + SETTLES_WITHIN < self.now {
+            let cause = Cause::UncountedPods { pods: lost };
+            explanation.reasons.push(Reason { cause, since: Some(self.settled_at) });
+        }
         let alive = self.own.iter().any(|pod| !pod.view.phase.is_terminal());
         if explanation.reasons.is_empty() && !alive && work.is_empty() && self.settled_at + SETTLES_WITHIN < self.now {
             explanation.reasons.push(Reason { cause: Cause::Unknown, since: Some(self.settled_at) });
@@ -433,7 +446,8 @@ impl<S: Mutation> Story<'_, S> {
 
     /// The controller has something to do, and nothing else says why it is not done.
     fn undone(&self, work: &Work, explanation: &mut Explanation) {
-        let refused = |reason: &Reason| matches!(reason.cause, Cause::StatusRefused { .. } | Cause::DeletionRefused { .. });
+        let refused =
+            |reason: &Reason| matches!(reason.cause, Cause::StatusRefused { .. } | Cause::DeletionRefused { .. });
         if work.is_empty() || explanation.reasons.iter().any(refused) {
             return;
         }
@@ -451,9 +465,11 @@ impl<S: Mutation> Story<'_, S> {
 
     /// Pods that failed are gone. The controller still knows them, and may wait for up to this long after the last failure.
     fn forgotten_backoff(&self, work: &Work) -> Option<Reason> {
-        let failures = self.view.status.failed.saturating_add_unsigned(self.view.status.uncounted().failed.len() as u32);
+        let failures =
+            self.view.status.failed.saturating_add_unsigned(self.view.status.uncounted().failed.len() as u32);
         let failures = u32::try_from(failures).ok().filter(|failures| work.create > 0 && *failures > 0)?;
-        if self.own.iter().any(|pod| pod.view.phase == Phase::Failed) || self.mutation.injects(Bug::BackoffUnexplained) {
+        let known = self.own.iter().filter(|pod| pod.view.phase == Phase::Failed).count();
+        if known >= failures as usize || self.mutation.injects(Bug::BackoffUnexplained) {
             return None;
         }
         let seed = JitterSeed { job: &self.view.uid, index: None };
@@ -471,7 +487,8 @@ impl<S: Mutation> Story<'_, S> {
     fn timers(&self, plan: &Plan, explanation: &mut Explanation) {
         let JobView { spec, status, .. } = &*self.view;
         let mut step = |at: Timestamp, what: String| explanation.next.push(NextStep { at, what });
-        if let (Some(start_at), Some(seconds), false) = (status.start_time, spec.active_deadline_seconds, spec.suspend) {
+        if let (Some(start_at), Some(seconds), false) = (status.start_time, spec.active_deadline_seconds, spec.suspend)
+        {
             let what = format!("the Job fails: its activeDeadlineSeconds ({seconds}) end");
             step(start_at + Span::from_seconds(seconds), what);
         }
@@ -484,7 +501,8 @@ impl<S: Mutation> Story<'_, S> {
                 let what = format!("the grace period of Pod {} ends", view.name);
                 pod.grace_ends().into_iter().for_each(|at| step(at, what.clone()));
                 let gives_up_at = view.deletion_asked_at.zip(self.view.gives_up_after()).map(|(at, wait)| at + wait);
-                let what = format!("Pod {} is replaced if its node is lost (tally.dev/replace-terminating-after)", view.name);
+                let what =
+                    format!("Pod {} is replaced if its node is lost (tally.dev/replace-terminating-after)", view.name);
                 gives_up_at.into_iter().for_each(|at| step(at, what.clone()));
             }
         }
@@ -504,7 +522,8 @@ impl<S: Mutation> Story<'_, S> {
 
     fn lines(&self, explanation: &mut Explanation) {
         let lines = &mut explanation.evidence;
-        let interesting = |pod: &&Pod<'_>| !pod.view.phase.is_terminal() || pod.view.tracked || !pod.foreign_finalizers().is_empty();
+        let interesting =
+            |pod: &&Pod<'_>| !pod.view.phase.is_terminal() || pod.view.tracked || !pod.foreign_finalizers().is_empty();
         let quiet = explanation.reasons.is_empty();
         let shown: Vec<&Pod<'_>> = self.own.iter().filter(interesting).collect();
         if !quiet {
@@ -527,7 +546,10 @@ impl<S: Mutation> Story<'_, S> {
                 controller::quota_lines(self.evidence, lines);
             }
             let about_controller = |reason: &Reason| {
-                matches!(reason.cause, Cause::ControllerNotRunning { .. } | Cause::ControllerBehind { .. } | Cause::UncountedPods { .. })
+                matches!(
+                    reason.cause,
+                    Cause::ControllerNotRunning { .. } | Cause::ControllerBehind { .. } | Cause::UncountedPods { .. }
+                )
             };
             if explanation.reasons.iter().any(about_controller) {
                 controller::lease_lines(self.evidence, lines);

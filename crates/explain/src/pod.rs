@@ -68,8 +68,7 @@ impl<'a> Pod<'a> {
             let foreign = self.foreign_finalizers();
             let stays = view.deleting() && !foreign.is_empty();
             let what = format!("Pod {}", view.name);
-            return stays
-                .then(|| (Cause::ForeignFinalizers { what, finalizers: foreign }, view.deletion_asked_at));
+            return stays.then(|| (Cause::ForeignFinalizers { what, finalizers: foreign }, view.deletion_asked_at));
         }
         let node = view.node_name.to_string();
         let lost = evidence.node_problem(&node);
@@ -101,10 +100,7 @@ impl<'a> Pod<'a> {
                 event.warning && event.about_kind == "Pod" && view.name == event.about_name
             };
             let message = events.iter().rev().find(own).map(|event| format!("{}: {}", event.reason, event.message));
-            return Some((
-                Cause::NotStarted { pods, node, message: message.unwrap_or_default() },
-                Some(scheduled_at),
-            ));
+            return Some((Cause::NotStarted { pods, node, message: message.unwrap_or_default() }, Some(scheduled_at)));
         }
         None
     }

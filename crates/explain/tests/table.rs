@@ -73,21 +73,30 @@ fn pending(name: &str, patch: Value) -> Value {
 
 /// Pending on node n, and a container waits for this reason.
 fn waiting(name: &str, reason: &str, message: &str) -> Value {
-    pod(name, json!({"status": {"phase": "Pending", "containerStatuses":
-        [{"name": "c", "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}))
+    pod(
+        name,
+        json!({"status": {"phase": "Pending", "containerStatuses":
+        [{"name": "c", "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}),
+    )
 }
 
 fn ended(name: &str, phase: &str, seconds_ago: i64, patch: Value) -> Value {
     let code = i32::from(phase == "Failed");
-    let mut it = pod(name, json!({"status": {"phase": phase, "containerStatuses": [{"name": "c", "restartCount": 0,
-        "state": {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(seconds_ago)}}}]}}));
+    let mut it = pod(
+        name,
+        json!({"status": {"phase": phase, "containerStatuses": [{"name": "c", "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(seconds_ago)}}}]}}),
+    );
     merge(&mut it, &patch);
     it
 }
 
 fn terminating(name: &str, node: &str) -> Value {
-    pod(name, json!({"metadata": {"deletionTimestamp": ago(100), "deletionGracePeriodSeconds": 30},
-        "spec": {"nodeName": node}}))
+    pod(
+        name,
+        json!({"metadata": {"deletionTimestamp": ago(100), "deletionGracePeriodSeconds": 30},
+        "spec": {"nodeName": node}}),
+    )
 }
 
 fn node(name: &str, ready: &str) -> Value {
@@ -154,9 +163,12 @@ fn rows() -> Vec<Row> {
         120,
     );
     row(
-        seen(job(json!({"metadata": {"annotations": {"tally.dev/after": "a,b=Finished",
+        seen(
+            job(json!({"metadata": {"annotations": {"tally.dev/after": "a,b=Finished",
             "tally.dev/after-state": r#"{"job":"u","seen":{"a":{"uid":"x","end":"Complete"}}}"#}},
-            "spec": {"suspend": true}, "status": status})), vec![]),
+            "spec": {"suspend": true}, "status": status})),
+            vec![],
+        ),
         &["WaitsForJobs"],
         "The Job waits for the end of other Jobs (tally.dev/after): b.",
         120,
@@ -216,8 +228,10 @@ fn rows() -> Vec<Row> {
     row(gone, &["BackOff"], "before 2026-01-31T12:00:20Z: attempt 3 of 7 (last failure: exit code 3).", 20);
     let per_index = json!({"spec": {"completionMode": "Indexed", "backoffLimitPerIndex": 2, "completions": 2},
         "status": {"active": 1}});
-    let index = |index: &str| json!({"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": index,
-        "batch.kubernetes.io/job-index-failure-count": "0"}}});
+    let index = |index: &str| {
+        json!({"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": index,
+        "batch.kubernetes.io/job-index-failure-count": "0"}}})
+    };
     row(
         seen(job(per_index), vec![ended("a", "Failed", 3, index("0")), pod("b", index("1"))]),
         &["BackOff"],
@@ -281,20 +295,14 @@ fn rows() -> Vec<Row> {
         290,
     );
     row(
-        seen(
-            job(json!({})),
-            vec![pending("a", json!({"spec": {"schedulerName": "mine"}})), pod("b", json!({}))],
-        ),
+        seen(job(json!({})), vec![pending("a", json!({"spec": {"schedulerName": "mine"}})), pod("b", json!({}))]),
         &["NotScheduled"],
         "Pod a has no node, and the scheduler \"mine\" has not said why: it does not run, or is behind.",
         290,
     );
     let pull = "Back-off pulling image \"nope:1\"";
     row(
-        seen(
-            job(json!({})),
-            vec![waiting("a", "ImagePullBackOff", pull), waiting("b", "ImagePullBackOff", pull)],
-        ),
+        seen(job(json!({})), vec![waiting("a", "ImagePullBackOff", pull), waiting("b", "ImagePullBackOff", pull)]),
         &["ImageError"],
         "The image of Pods a, b cannot be used: ImagePullBackOff: Back-off pulling image \"nope:1\".",
         290,
@@ -302,10 +310,7 @@ fn rows() -> Vec<Row> {
     row(
         seen(
             job(json!({})),
-            vec![
-                waiting("a", "CreateContainerConfigError", "configmap \"settings\" not found"),
-                pod("b", json!({})),
-            ],
+            vec![waiting("a", "CreateContainerConfigError", "configmap \"settings\" not found"), pod("b", json!({}))],
         ),
         &["ContainerConfigError"],
         "The containers of Pod a cannot be created: CreateContainerConfigError: configmap \"settings\" not found.",
@@ -332,7 +337,8 @@ fn rows() -> Vec<Row> {
     let mut lost = seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({"spec": {"nodeName": "m"}}))]);
     lost.nodes = Some(vec![node("n", "True"), node("m", "Unknown")]);
     row(lost, &["NodeLost"], "Pod b is on node m, which does not report.", 200);
-    let when_failed = || job(json!({"spec": {"podReplacementPolicy": "Failed"}, "status": {"active": 1, "terminating": 1}}));
+    let when_failed =
+        || job(json!({"spec": {"podReplacementPolicy": "Failed"}, "status": {"active": 1, "terminating": 1}}));
     row(
         seen(when_failed(), vec![terminating("a", "n"), pod("b", json!({}))]),
         &["TerminatingPods"],
@@ -390,7 +396,12 @@ fn rows() -> Vec<Row> {
     );
     let many: Vec<Value> = (0..1_001)
         .map(|number| {
-            ended(&format!("p{number}"), "Succeeded", 100, json!({"metadata": {"finalizers": null, "deletionTimestamp": null}}))
+            ended(
+                &format!("p{number}"),
+                "Succeeded",
+                100,
+                json!({"metadata": {"finalizers": null, "deletionTimestamp": null}}),
+            )
         })
         .collect();
     row(
@@ -403,9 +414,7 @@ fn rows() -> Vec<Row> {
         "Many finished Pods are to be deleted early",
         100,
     );
-    let done = || {
-        vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))]
-    };
+    let done = || vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))];
     row(
         seen(job(json!({})), done()),
         &["UncountedPods", "ControllerBehind"],
@@ -420,6 +429,42 @@ fn rows() -> Vec<Row> {
          Lease kube-system/tally-job-controller last at 2026-01-31T11:58:30Z.",
         90,
     );
+    // Recorded, and without an owner since.
+    let mut lost = ended("x", "Failed", 100, json!({}));
+    lost["metadata"]["ownerReferences"] = json!([]);
+    lost["metadata"]["labels"] = json!({});
+    let failing = json!([{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded",
+        "lastTransitionTime": ago(110)}]);
+    row(
+        seen(
+            job(json!({"status": {"active": 0, "failed": 1, "uncountedTerminatedPods": {"failed": ["x"]},
+                "conditions": failing}})),
+            vec![lost],
+        ),
+        &["UncountedPods"],
+        "Pod x has ended and is not counted and released",
+        110,
+    );
+    // One of three failed Pods is left: the back-off of the controller is longer than what it shows.
+    row(
+        seen(
+            job(json!({"status": {"active": 0, "failed": 3}})),
+            vec![ended("a", "Failed", 60, json!({"metadata": {"finalizers": null}}))],
+        ),
+        &["BackOff"],
+        "only the controller knows when it creates the next one: after 3 failures",
+        60,
+    );
+    // A clock that runs ahead.
+    row(
+        seen(
+            job(json!({"status": {"active": 0}})),
+            vec![ended("a", "Succeeded", -500, json!({})), ended("b", "Succeeded", -500, json!({}))],
+        ),
+        &["UncountedPods", "ControllerBehind"],
+        "Pods a, b have ended",
+        300,
+    );
     let deleted = |finalizers: Value| {
         job(json!({"metadata": {"deletionTimestamp": ago(60), "finalizers": finalizers}, "status": {"active": 0}}))
     };
@@ -429,8 +474,13 @@ fn rows() -> Vec<Row> {
         "Job j is deleted and stays until other controllers remove their finalizers: example.com/keep.",
         60,
     );
-    let kept = ended("a", "Failed", 100, json!({"metadata": {"finalizers": ["example.com/keep"],
-        "deletionTimestamp": ago(50)}}));
+    let kept = ended(
+        "a",
+        "Failed",
+        100,
+        json!({"metadata": {"finalizers": ["example.com/keep"],
+        "deletionTimestamp": ago(50)}}),
+    );
     row(
         seen(deleted(json!(["foregroundDeletion"])), vec![kept]),
         &["DeletionWaitsForPods", "ForeignFinalizers"],
@@ -465,7 +515,11 @@ fn rows() -> Vec<Row> {
         300,
     );
     row(
-        Evidence { leases: None, host: Host::Stopped, ..seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))]) },
+        Evidence {
+            leases: None,
+            host: Host::Stopped,
+            ..seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))])
+        },
         &["ControllerNotRunning"],
         "No running Job controller is seen that would go on with the Job: no process uses the data directory.",
         -1,
@@ -516,7 +570,8 @@ fn rows() -> Vec<Row> {
         "No running Job controller is seen that would start Job c-29497650: the Lease kube-system/tally-job-controller was released at",
         3000,
     );
-    let taken = event("CronJob", "c", "FailedCreate", "Error creating job: jobs.batch \"c-29497650\" already exists", 100);
+    let taken =
+        event("CronJob", "c", "FailedCreate", "Error creating job: jobs.batch \"c-29497650\" already exists", 100);
     row(
         Evidence { events: vec![taken], ..seen(cron(late), vec![]) },
         &["CreationRefused"],
@@ -584,10 +639,7 @@ fn nothing_is_said_where_nothing_is_wrong() {
     };
     for (evidence, state) in [
         (seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))]), State::Running),
-        (
-            seen(job(json!({"status": {"active": 0, "succeeded": 2, "conditions": complete}})), vec![]),
-            State::Complete,
-        ),
+        (seen(job(json!({"status": {"active": 0, "succeeded": 2, "conditions": complete}})), vec![]), State::Complete),
         // Just created: the controller has not had the time to do anything.
         (seen(fresh(job(json!({}))), vec![]), State::Running),
         (seen(job(json!({})), vec![starting(20), pod("b", json!({}))]), State::Running),
@@ -665,7 +717,8 @@ fn what_comes_next_has_its_time() {
 
 #[test]
 fn the_text_fits_one_screen() {
-    let pods: Vec<Value> = (0..200).map(|number| waiting(&format!("p{number}"), "ErrImagePull", "no such image")).collect();
+    let pods: Vec<Value> =
+        (0..200).map(|number| waiting(&format!("p{number}"), "ErrImagePull", "no such image")).collect();
     let mut evidence = seen(job(json!({"spec": {"completions": 200, "parallelism": 200}})), pods);
     evidence.events = (0..50).map(|at| event("Pod", "p0", "Failed", &format!("Error {at}"), at)).collect();
     evidence.unread = vec!["nodes: forbidden".to_owned()];

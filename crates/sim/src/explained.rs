@@ -1,6 +1,8 @@
 //! X1: a Job that stands still is explained. Whenever a healed world has nothing to do but wait, the objects in the store
 //! say what every unfinished Job waits for (`tally-explain`), or the Job has Pods that have not ended.
 
+use std::sync::Arc;
+
 use tally_core::ids::JobUid;
 use tally_core::job::JobView;
 use tally_core::mutation::Mutation;
@@ -8,6 +10,7 @@ use tally_core::time::{Span, Timestamp};
 use tally_explain::{Evidence, SETTLES_WITHIN, explain_with};
 use tally_runtime::controller::Kind;
 
+use crate::archive::Version;
 use crate::counters::Sometimes;
 use crate::trace::describe_job;
 use crate::world::World;
@@ -33,7 +36,6 @@ impl<S: Mutation> World<S> {
             if !names.is_empty() {
                 self.counters.hit(Sometimes::StoodStillExplained);
             }
-            if std::env::var_os("X1").is_some() { eprintln!("X1 {names:?} alive={alive}"); if names.contains(&"ControllerBehind") { eprintln!("{}", explanation.text(now)); } }
             if (names.is_empty() && !alive) || names.contains(&"Unknown") {
                 let text = format!("{} stands still, explained by {names:?}: {}", job.name, describe_job(&job));
                 self.oracle.fail("X1", text);
@@ -44,19 +46,24 @@ impl<S: Mutation> World<S> {
     /// What a user could read about the Job.
     fn evidence_about(&self, namespace: &str, name: &str, uid: &JobUid) -> Evidence {
         let archive = &self.api.archive;
-        let mut object =
-            archive.get(&Kind::JOB, namespace, name).map(|job| job.object().clone()).unwrap_or_default();
+        let mut object = archive.get(&Kind::JOB, namespace, name).map(|job| job.object().clone()).unwrap_or_default();
         object["kind"] = "Job".into();
         let (pods, events) = (archive.all(&Kind::POD), archive.all(&Kind::EVENT));
-        let own = |pod: &&std::sync::Arc<crate::archive::Version>| {
+        let own = |pod: &&Arc<Version>| {
             let mut owners = pod.owners().iter().filter(|owner| owner["controller"] == true).peekable();
-            owners.peek().is_none() || owners.any(|owner| owner["uid"] == uid.to_string().as_str())
+            let recorded = object["status"]["uncountedTerminatedPods"].to_string().contains(pod.uid());
+            recorded || owners.peek().is_none() || owners.any(|owner| owner["uid"] == uid.to_string().as_str())
+        };
+        let about = |event: &&Arc<Version>| {
+            let about = &event.object()["involvedObject"];
+            about["kind"] == "Pod" || about["uid"] == uid.to_string().as_str()
         };
         let nodes: Vec<_> = archive.all(&Kind::NODE).map(|node| node.object().clone()).collect();
+        let pods = pods.filter(own).map(|pod| pod.object().clone()).collect();
         Evidence {
             object,
-            pods: pods.filter(own).map(|pod| pod.object().clone()).collect(),
-            events: events.map(|event| event.object().clone()).collect(),
+            pods,
+            events: events.filter(about).map(|event| event.object().clone()).collect(),
             // Most worlds have no Node objects, only a model of a node.
             nodes: self.setup.cluster.as_ref().map(|_| nodes),
             namespace: archive.get(&Kind::NAMESPACE, "", namespace).map(|namespace| namespace.object().clone()),

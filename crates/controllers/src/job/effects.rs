@@ -50,12 +50,7 @@ pub(super) fn pending<S: Mutation>(
 
 /// EVENT-12. A Job without the annotations has the Events of the reference, and one about a long wait (EVENT-13); an
 /// observer in the same process is told in any case.
-pub(super) fn waits(
-    job: &JobView,
-    backoffs: Vec<BackoffNotice>,
-    told: &mut Option<&'static str>,
-    out: &mut Outbox,
-) {
+pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, told: &mut Option<&'static str>, out: &mut Outbox) {
     for notice in backoffs {
         if job.backoff.is_annotated {
             out.events.push(event(job, true, "BackOff", &notice.to_string()));
@@ -290,9 +285,7 @@ mod tests {
             waits["status"]["conditions"] = json!([condition]);
             waits
         };
-        let lacks = |message: &str| {
-            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message})
-        };
+        let lacks = |message: &str| json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
         let mut probe = Probe::new(JobController::new(Config::default()));
         probe.lists(Kind::JOB, &[job()], 3);
         probe.lists(Kind::POD, &[pod("a", 2, "Pending", &held), pod("b", 3, "Pending", &held)], 3);

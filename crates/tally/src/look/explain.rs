@@ -105,7 +105,11 @@ async fn gather(place: &Place, kind: Kind, mut object: Value) -> Evidence {
     let uid = text(&object["metadata"]["uid"]);
     let pods = match kind {
         Kind::JOB => {
+            let recorded = object["status"]["uncountedTerminatedPods"].to_string();
             let owned = |pod: &Value| {
+                if pod["metadata"]["uid"].as_str().is_some_and(|uid| recorded.contains(uid)) {
+                    return true;
+                }
                 let owners = pod["metadata"]["ownerReferences"].as_array();
                 let mut owners = owners.into_iter().flatten().filter(|owner| owner["controller"] == true).peekable();
                 owners.peek().is_none() || owners.any(|owner| owner["uid"] == uid.as_str())

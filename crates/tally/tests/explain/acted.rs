@@ -28,7 +28,8 @@ async fn bind(cluster: &Cluster, job: &str, node: &str) -> String {
 }
 
 async fn report(cluster: &Cluster, pod: &str, phase: &str, state: Value) {
-    let container = json!({"name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+    let container =
+        json!({"name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": state});
     let status = json!({"status": {"phase": phase, "containerStatuses": [container]}});
     cluster.patch(&format!("{pod}/status"), &status).await;
 }
@@ -112,9 +113,7 @@ async fn what_nodes_report_is_explained() {
     cluster.job("pods-kept", none(), template, "true").await;
     let pod = cluster.pods("pods-kept", 1).await.remove(0);
     let foreground = json!({"propagationPolicy": "Foreground"});
-    cluster
-        .call(Call::new("DELETE", "/apis/batch/v1/namespaces/default/jobs/pods-kept").body(&foreground))
-        .await;
+    cluster.call(Call::new("DELETE", "/apis/batch/v1/namespaces/default/jobs/pods-kept").body(&foreground)).await;
     let stays = format!("it stays until its Pods are gone: Pod {}.", name_of(&pod));
     let expected = ["DeletionWaitsForPods", "ForeignFinalizers"];
     let said = cluster.says("job/pods-kept", &expected, &stays).await;

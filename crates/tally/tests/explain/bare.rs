@@ -43,7 +43,8 @@ async fn what_no_controller_does_is_explained() {
     cron(&cluster, "paused", json!({"suspend": true}), long_ago.clone()).await;
     cluster.says("cronjob/paused", &["Suspended"], "The CronJob is suspended").await;
     cron(&cluster, "late", json!({"startingDeadlineSeconds": 60}), long_ago.clone()).await;
-    let said = cluster.says("cronjob/late", &["MissedSchedule"], "was not started within startingDeadlineSeconds (60)").await;
+    let said =
+        cluster.says("cronjob/late", &["MissedSchedule"], "was not started within startingDeadlineSeconds (60)").await;
     assert_eq!(said["next"][0]["what"], "the next Job is due", "{said:#}");
     let active = json!({"lastScheduleTime": "2024-02-01T00:00:00Z",
         "active": [{"kind": "Job", "namespace": "default", "name": "new"}]});
@@ -65,7 +66,9 @@ async fn what_no_controller_does_is_explained() {
     let said = cluster.says("job/ended", &uncounted, "that would count the Pods that have ended").await;
     let message = said["reasons"][1]["message"].as_str().unwrap();
     assert!(message.starts_with("Pod ended-0 has ended and is not counted and released"), "{message}");
-    cluster.says("job/orphaned", &["DeletionPending"], "the garbage collector has not removed its finalizer yet: orphan.").await;
+    cluster
+        .says("job/orphaned", &["DeletionPending"], "the garbage collector has not removed its finalizer yet: orphan.")
+        .await;
     let lease = |renewed: String| {
         json!({"metadata": {"name": "tally-job-controller"}, "spec": {"holderIdentity": "host-1",
             "leaseDurationSeconds": 3600, "renewTime": renewed}})

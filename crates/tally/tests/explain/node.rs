@@ -42,7 +42,8 @@ async fn a_job_says_what_it_waits_for() {
     cluster.create(namespaces, &json!({"metadata": {"name": "small"}})).await;
     let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}});
     cluster.create("/api/v1/namespaces/small/resourcequotas", &quota).await;
-    let strict = json!({"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let strict =
+        json!({"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     cluster.create(namespaces, &strict).await;
     for namespace in ["small", "strict"] {
         let body = crate::tool::job("refused", none(), none(), "true");
@@ -99,7 +100,11 @@ async fn a_job_says_what_it_waits_for() {
     let data = text(&cluster.directory.path().join("data"));
     let said = tally(&["explain", "suspended", "--data-dir", &data]);
     assert!(said.out.starts_with("job/suspended in namespace default: Waiting. "), "{}{}", said.out, said.err);
-    assert!(said.out.contains("[Suspended]") && said.out.contains("Change:    Set spec.suspend to false."), "{}", said.out);
+    assert!(
+        said.out.contains("[Suspended]") && said.out.contains("Change:    Set spec.suspend to false."),
+        "{}",
+        said.out
+    );
 
     // What does not exist.
     let missing = tally(&["explain", "job/nothing", "--data-dir", &data]);
