@@ -138,7 +138,7 @@ impl Work {
 }
 
 impl<S: Mutation> Story<'_, S> {
-    fn names<'p>(&'p self, which: impl Fn(&Pod<'_>) -> bool) -> PodNames {
+    fn names(&self, which: impl Fn(&Pod<'_>) -> bool) -> PodNames {
         PodNames(self.own.iter().filter(|pod| which(pod)).map(|pod| pod.view.name.to_string()).collect())
     }
 

@@ -68,7 +68,7 @@ impl<'a> Pod<'a> {
             let foreign = self.foreign_finalizers();
             let stays = view.deleting() && !foreign.is_empty();
             let what = format!("Pod {}", view.name);
-            return stays.then(|| (Cause::ForeignFinalizers { what, finalizers: foreign }, view.deletion_asked_at));
+            return stays.then_some((Cause::ForeignFinalizers { what, finalizers: foreign }, view.deletion_asked_at));
         }
         let node = view.node_name.to_string();
         let lost = evidence.node_problem(&node);
