@@ -62,6 +62,16 @@ async fn a_job_says_what_it_waits_for() {
         "resources": {"requests": {"cpu": "100k"}}}]}}});
     cluster.job("large", none(), large, "true").await;
     cluster.says("job/large", &["Unschedulable"], "0/1 nodes are available: 1 Insufficient cpu.").await;
+    // EVENT-13: kubectl describe job says it too, once.
+    let events = eventually("the controller has recorded it", async || {
+        let path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dlarge";
+        let all = cluster.get(path).await["items"].as_array()?.clone();
+        let own: Vec<_> = all.into_iter().filter(|event| event["reason"] == "Unschedulable").collect();
+        (!own.is_empty()).then_some(own)
+    })
+    .await;
+    let message = events[0]["message"].as_str().unwrap();
+    assert!(events.len() == 1 && message.ends_with("0/1 nodes are available: 1 Insufficient cpu."), "{events:?}");
     let gated = json!({"template": {"spec": {"schedulingGates": [{"name": "example.com/gate"}]}}});
     cluster.job("gated", none(), gated, "true").await;
     cluster.says("job/gated", &["SchedulingGated"], "are removed: example.com/gate.").await;
