@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid};
-use tally_core::job::{JobView, condition};
+use tally_core::job::JobView;
 use tally_core::lifetime::{self, DEFAULT_TTL, POD_TTL};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::{Phase, PodView};
@@ -72,19 +72,6 @@ enum Step {
     },
 }
 
-/// TTL-4, TTL-21: when a Job finished, and the TTL that it has itself; None if it has not finished, or is being deleted.
-fn finished(job: &JobView) -> Option<(Timestamp, Option<i32>)> {
-    let terminal = job.status.terminal_condition().filter(|_| !job.deleting)?;
-    let by_outcome = if terminal.kind == condition::COMPLETE { job.ttl_after.complete } else { job.ttl_after.failed };
-    Some((terminal.last_transition_time?, by_outcome.or(job.spec.ttl_seconds_after_finished)))
-}
-
-/// TTL-3 to TTL-5: when a Job expires by its own TTL; None if it never does.
-pub fn expires_at(job: &JobView) -> Option<Timestamp> {
-    let (finished_at, ttl) = finished(job)?;
-    Some(finished_at + Span::from_seconds(i64::from(ttl?)))
-}
-
 /// Whether the object may have the annotation: most Pods have none, and need not be decoded.
 fn mentions(bytes: &[u8], annotation: &str) -> bool {
     bytes.windows(annotation.len()).any(|part| part == annotation.as_bytes())
@@ -127,7 +114,7 @@ impl<S: Mutation> TtlController<S> {
 
     /// When a Job expires; with put-back bugs, at another time.
     fn job_expires_at(&self, job: &JobView) -> Option<Timestamp> {
-        let (finished_at, mut ttl) = finished(job)?;
+        let (finished_at, mut ttl) = lifetime::finished(job)?;
         if self.mutation.injects(Bug::TtlIgnoresOutcome) {
             ttl = job.spec.ttl_seconds_after_finished;
         }
@@ -157,7 +144,7 @@ impl<S: Mutation> TtlController<S> {
             self.look_at_pods_of(&job.uid);
         }
         let key = Key::Job(job.uid.clone());
-        let Some((finished_at, ttl)) = finished(job) else {
+        let Some((finished_at, ttl)) = lifetime::finished(job) else {
             self.forget(&key);
             return;
         };
@@ -345,7 +332,7 @@ impl<S: Mutation> TtlController<S> {
     ) {
         match (step, answer) {
             (Step::Look, Answer::Done(Object::Job(job))) if *key == Key::Job(job.uid.clone()) => {
-                if finished(&job).is_none() {
+                if lifetime::finished(&job).is_none() {
                     self.forget(key);
                     return;
                 }

@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod blueprint;
 pub mod claims;
 pub mod conditions;
+pub mod cron;
 pub mod field_error;
 pub mod gates;
 pub mod ids;

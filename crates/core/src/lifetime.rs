@@ -1,8 +1,9 @@
 //! The annotations that say how long finished Jobs and Pods stay, and how long a Job waits for Pods of dead nodes.
 
+use crate::job::{JobView, condition};
 use crate::pod::Phase;
 use crate::schedule;
-use crate::time::Span;
+use crate::time::{Span, Timestamp};
 
 /// On a Job: which of its finished Pods are deleted as soon as they are counted (TTL-14).
 pub const DELETE_FINISHED_PODS: &str = "tally.dev/delete-finished-pods";
@@ -52,6 +53,19 @@ impl EarlyDeletion {
 pub struct TtlByOutcome {
     pub complete: Option<i32>,
     pub failed: Option<i32>,
+}
+
+/// TTL-4, TTL-21: when a Job finished, and the TTL that it has itself; None if it has not finished, or is being deleted.
+pub fn finished(job: &JobView) -> Option<(Timestamp, Option<i32>)> {
+    let terminal = job.status.terminal_condition().filter(|_| !job.deleting)?;
+    let by_outcome = if terminal.kind == condition::COMPLETE { job.ttl_after.complete } else { job.ttl_after.failed };
+    Some((terminal.last_transition_time?, by_outcome.or(job.spec.ttl_seconds_after_finished)))
+}
+
+/// TTL-3 to TTL-5: when a Job expires by its own TTL; None if it never does.
+pub fn expires_at(job: &JobView) -> Option<Timestamp> {
+    let (finished_at, ttl) = finished(job)?;
+    Some(finished_at + Span::from_seconds(i64::from(ttl?)))
 }
 
 /// A TTL as an annotation has it: whole seconds, without sign and leading zeros.

@@ -231,6 +231,8 @@ pub enum Bug {
     LegacyKeepsFinalizers,
     /// GATE-9: a leader whose gate is on tracks such a Job with finalizers again.
     LegacyTrackedAgain,
+    /// An explanation does not know back-offs: a Job that waits for one stands still for an unknown reason.
+    BackoffUnexplained,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -344,6 +346,7 @@ pub const BUGS: &[Bug] = &[
     Bug::LegacyAddsToCount,
     Bug::LegacyKeepsFinalizers,
     Bug::LegacyTrackedAgain,
+    Bug::BackoffUnexplained,
 ];
 
 /// Which bugs the code contains.

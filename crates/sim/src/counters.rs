@@ -75,6 +75,7 @@ sometimes! {
     TtlDeleted => "a TTL ran out",
     ManagedElsewhere => "a Job was managed by another controller",
     OwnerRemoved => "a Pod lost its owner",
+    StoodStillExplained => "a Job stood still and was explained",
     // From here on: events of special worlds.
     StatusEdited => "a user edited a status",
     OlderState => "a server sent an older state than one that was seen",

@@ -40,6 +40,7 @@ impl<S: Mutation> World<S> {
             let wake_at = self.next_wake();
             let closed = |namespace: &str| self.api.is_terminating(namespace);
             self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane, closed);
+            self.check_explained(wake_at);
             match wake_at {
                 Some(at) => {
                     let by = (at - self.api.now).max(Span::from_millis(1));

@@ -19,6 +19,7 @@
 //! - F2: a Job that is tracked the old way never has more completions or failures than Pods that ended so.
 //! - F3: such a Job is never tracked with finalizers again.
 //! - L1: a leader has stopped before another takes over (`election.rs`).
+//! - X1: a Job that stands still is explained (`explained.rs`).
 //! - E1: no event is recorded more often than it happened (`heal.rs`).
 //! - M1: a controller writes only to the Jobs of its own manager (`world.rs`).
 

@@ -43,6 +43,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
   tally attach sum --context test     follow a Job that runs on a cluster
   tally ps --data-dir ./d             list the Jobs that a data directory has
   tally show sum --data-dir ./d       how every attempt of a Job ended, and what it used
+  tally explain job/sum --data-dir ./d
+                                      what a Job is waiting for, and what would change that
   tally logs sum --data-dir ./d       what its tasks have printed
   tally report sum --data-dir ./d > report.html
                                       the same with pictures, in one file
@@ -68,6 +70,8 @@ enum Command {
     Ps(look::PsArgs),
     /// Show a Job and its attempts: exit codes, times, processor time and peak memory
     Show(look::ShowArgs),
+    /// Say what a Job, a Pod or a CronJob is waiting for, since when, and what would change that
+    Explain(look::ExplainArgs),
     /// Print what the tasks of a Job have printed
     Logs(look::LogsArgs),
     /// Look at Jobs in a terminal, live: their indexes, attempts and logs
@@ -122,6 +126,7 @@ fn main() -> std::process::ExitCode {
         Command::Attach(args) => return run::on_cluster::attach(&args),
         Command::Ps(args) => return look::ps(&args),
         Command::Show(args) => return look::show(&args),
+        Command::Explain(args) => return look::explain(&args),
         Command::Logs(args) => return look::logs(&args),
         Command::Top(args) => return top::run(&args),
         Command::Report(args) => return look::report::report(&args),

@@ -200,8 +200,24 @@ impl Place {
         self.list(Call::new(Verb::List, Kind::POD, namespace, "")).await
     }
 
-    async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
-        let mut reply = reply(&self.objects(), &call).await;
+    /// All objects of a kind. "" for all namespaces.
+    pub async fn all(&self, kind: Kind, namespace: &str) -> Result<Vec<Value>, PlaceError> {
+        self.list(Call::new(Verb::List, kind, namespace, "")).await
+    }
+
+    /// One object. None: there is none.
+    pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, PlaceError> {
+        let why = match self.ask(&Call::new(Verb::Get, kind, namespace, name)).await? {
+            Reply::Done(object) => return Ok(serde_json::from_slice(&object).ok()),
+            reply if reply.is_not_found() => return Ok(None),
+            Reply::Refused(refusal) => refusal.message,
+            _ => "there was no answer".to_owned(),
+        };
+        Err(PlaceError::Unreadable(format!("cannot read {} {name:?} in {}: {why}", kind.kind, self.title)))
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Reply, PlaceError> {
+        let mut reply = reply(&self.objects(), call).await;
         // The process that had the directory may have ended since, and another one may have started.
         for _ in 0..REOPENED_AT_MOST {
             let (Some(data), Reply::Unknown | Reply::Refused(Refusal { code: 503, .. })) = (&self.data, &reply) else {
@@ -209,10 +225,14 @@ impl Place {
             };
             let objects = open_directory(data).await?;
             *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = objects.clone();
-            reply = self::reply(&objects, &call).await;
+            reply = self::reply(&objects, call).await;
         }
+        Ok(reply)
+    }
+
+    async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
         let what = call.kind.plural;
-        let why = match reply {
+        let why = match self.ask(&call).await? {
             Reply::Listed { items, .. } => {
                 return Ok(items.iter().filter_map(|item| serde_json::from_slice(item).ok()).collect());
             }

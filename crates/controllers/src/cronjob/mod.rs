@@ -15,11 +15,12 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
+use tally_core::cron::CronTiming;
 use tally_core::ids::Revision;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 
-use plan::{Memory, Note, Timing};
+use plan::{Memory, Note};
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
 use view::{Child, CronJob, Policy};
@@ -312,16 +313,16 @@ impl<S: Mutation> CronJobs<S> {
         let Some(tracked) = self.crons.get_mut(uid) else { return };
         let cron = &tracked.cron;
         let (slot, next, many) = match plan::timing(cron, now) {
-            Timing::Due { slot, next, many } => (slot, next, many),
-            Timing::Wait { next } => return self.arm(uid, next),
-            Timing::Missed { slot, next } => {
+            CronTiming::Due { slot, next, many } => (slot, next, many),
+            CronTiming::Wait { next } => return self.arm(uid, next),
+            CronTiming::Missed { slot, next } => {
                 let message = format!("Missed scheduled time to start a job: {}", bodies::rfc1123(slot));
                 tracked.tell_once(slot.seconds(), Note::warning("MissSchedule", message), out);
                 return self.arm(uid, next);
             }
-            Timing::Unreadable(note) => {
+            CronTiming::Unreadable { reason, message } => {
                 let revision = i64::try_from(cron.revision.0).unwrap_or(i64::MAX);
-                tracked.tell_once(revision, note, out);
+                tracked.tell_once(revision, Note::warning(reason, message), out);
                 return self.arm(uid, None);
             }
         };
@@ -523,8 +524,8 @@ impl CronJobRecord {
     fn is_replacing(&self, now: Timestamp) -> bool {
         let cron = &self.cron;
         let is_due = || match plan::timing(cron, now) {
-            Timing::Due { slot, .. } => self.blocked != Some(slot),
-            Timing::Wait { .. } | Timing::Missed { .. } | Timing::Unreadable(_) => false,
+            CronTiming::Due { slot, .. } => self.blocked != Some(slot),
+            CronTiming::Wait { .. } | CronTiming::Missed { .. } | CronTiming::Unreadable { .. } => false,
         };
         let replaces = cron.policy == Policy::Replace && !cron.suspended && !cron.deleting && self.failures == 0;
         !self.memory.replaced.is_empty() && replaces && is_due()

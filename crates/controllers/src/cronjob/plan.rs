@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use compact_str::CompactString;
-use tally_core::schedule::{Schedule, Zone};
+pub use tally_core::cron::job_name;
+use tally_core::cron::{CronTimes, CronTiming};
 use tally_core::time::Timestamp;
 
 use super::view::{Active, Child, CronJob, Finished, Status};
-
-/// A number of missed times above this leads to a warning.
-const MANY_MISSED: usize = 100;
 
 /// An Event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +52,6 @@ impl Memory {
         self.deleted.remove(uid);
         self.told.remove(uid);
     }
-}
-
-/// The name contains the time of a Job: for one time there is one Job, whichever controller creates it and however
-/// often.
-pub fn job_name(cron_job: &str, slot: Timestamp) -> String {
-    format!("{cron_job}-{}", slot.seconds().div_euclid(60))
 }
 
 /// The scheduled time of a Job, if it has come and the name of the Job confirms it.
@@ -166,53 +158,13 @@ pub fn unexpected<'a>(
     })
 }
 
-/// The state of a CronJob with respect to its schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Timing {
-    /// The schedule is invalid: it will never be due.
-    Unreadable(Note),
-    /// Nothing is due. `next`: None means never.
-    Wait { next: Option<Timestamp> },
-    /// The last scheduled time is too long ago.
-    Missed { slot: Timestamp, next: Option<Timestamp> },
-    /// A Job should have started at this time. `many`: so many earlier ones should have started that something must be
-    /// wrong.
-    Due { slot: Timestamp, next: Option<Timestamp>, many: bool },
-}
-
-pub fn timing(cron: &CronJob, now: Timestamp) -> Timing {
-    let time_zone = cron.time_zone.as_deref();
-    let zone = match Zone::of(&cron.schedule, time_zone) {
-        Ok(zone) => zone,
-        Err(problem) => {
-            let name = time_zone.unwrap_or_default();
-            return Timing::Unreadable(Note::warning(
-                "UnknownTimeZone",
-                format!("invalid timeZone: {name:?}: {problem}"),
-            ));
-        }
+pub fn timing(cron: &CronJob, now: Timestamp) -> CronTiming {
+    let times = CronTimes {
+        schedule: &cron.schedule,
+        time_zone: cron.time_zone.as_deref(),
+        created_at: cron.created_at,
+        last_schedule_time: cron.status.last_schedule_time,
+        starting_deadline: cron.starting_deadline,
     };
-    let schedule = match Schedule::parse(&cron.schedule) {
-        Ok(schedule) => schedule,
-        Err(problem) => {
-            let message = format!("unparseable schedule: {:?} : {problem}", cron.schedule);
-            return Timing::Unreadable(Note::warning("UnparseableSchedule", message));
-        }
-    };
-    let since = cron.status.last_schedule_time.unwrap_or(cron.created_at);
-    let slot = schedule.last_within(since, now, &zone);
-    let next = match (&schedule, slot) {
-        // Intervals are counted from one scheduled time to the next, not from now.
-        (Schedule::Every(_), slot) => schedule.next_after(slot.unwrap_or(since), &zone),
-        (Schedule::Calendar(_), _) => schedule.next_after(now, &zone),
-    };
-    let Some(slot) = slot else { return Timing::Wait { next } };
-    // Whole seconds, like the deadline: the moments until this code runs do not count.
-    if cron.starting_deadline.is_some_and(|deadline| slot + deadline < now.truncated()) {
-        return Timing::Missed { slot, next };
-    }
-    let earliest = cron.starting_deadline.map_or(since, |deadline| since.max(now - deadline));
-    let missed = std::iter::successors(Some(earliest), |at| schedule.next_after(*at, &zone));
-    let many = missed.skip(1).take(MANY_MISSED + 1).filter(|at| *at <= now).count() > MANY_MISSED;
-    Timing::Due { slot, next, many }
+    times.timing(now)
 }

@@ -72,12 +72,12 @@ fn check(now: &str, spec: Value, last: Option<&str>, expected: &str) {
     let cron = CronJob::read(cron.to_string().as_bytes()).unwrap();
     let clock = |at: Option<Timestamp>| at.map_or("never".to_owned(), |at| at.to_string()[5..19].to_owned());
     let told = match plan::timing(&cron, at(now)) {
-        Timing::Wait { next } => format!("wait for {}", clock(next)),
-        Timing::Missed { slot, next } => format!("missed {}, then {}", clock(Some(slot)), clock(next)),
-        Timing::Due { slot, next, many } => {
+        CronTiming::Wait { next } => format!("wait for {}", clock(next)),
+        CronTiming::Missed { slot, next } => format!("missed {}, then {}", clock(Some(slot)), clock(next)),
+        CronTiming::Due { slot, next, many } => {
             format!("due {}, then {}{}", clock(Some(slot)), clock(next), if many { ", many" } else { "" })
         }
-        Timing::Unreadable(note) => format!("{}: {}", note.reason, note.message),
+        CronTiming::Unreadable { reason, message } => format!("{reason}: {message}"),
     };
     assert_eq!(told, expected, "{spec} at {now} after {last:?}");
 }

@@ -3,6 +3,11 @@
 
 use tally_core::backoff::BackoffNotice;
 use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
+use tally_core::ledger::Ledger;
+use tally_core::mutation::Mutation;
+use tally_core::pod::PodView;
+use tally_core::time::Span;
+use tally_explain::Cause;
 
 use tally_runtime::controller::{Event, Kind, Metric, Outbox, Reference};
 
@@ -16,11 +21,42 @@ pub(super) fn event(job: &JobView, warning: bool, reason: &str, message: &str) -
     Event { about, warning, reason: reason.into(), message: message.to_owned() }
 }
 
-/// EVENT-12. A Job without the annotations has the Events of the reference and no others; an observer in the same
-/// process is told in any case.
-pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, out: &mut Outbox) {
+/// A Job that waits for so long stands still (EVENT-13).
+pub(super) const STANDS_STILL: Span = Span::from_seconds(60);
+
+/// EVENT-13: says why a Job stands still, unless that was the last thing that was said.
+pub(super) fn stands_still(job: &JobView, cause: &Cause, told: &mut Option<&'static str>, out: &mut Outbox) {
+    if told.replace(cause.name()) != Some(cause.name()) {
+        out.events.push(event(job, cause.is_warning(), cause.name(), &cause.sentence()));
+    }
+}
+
+/// EVENT-13: a Pod cannot start, and no other Pod of the Job runs.
+pub(super) fn pending<S: Mutation>(
+    ledger: &Ledger<S>,
+    pod: &PodView,
+    told: &mut Option<&'static str>,
+    out: &mut Outbox,
+) {
+    let job = ledger.job();
+    let ends = job.deleting || job.spec.suspend || job.status.is_finished();
+    if pod.pending.is_none() || ends || ledger.has_ready_pods() {
+        return;
+    }
+    if let Some(cause) = Cause::of_pending(pod) {
+        stands_still(job, &cause, told, out);
+    }
+}
+
+/// EVENT-12. A Job without the annotations has the Events of the reference, and one about a long wait (EVENT-13); an
+/// observer in the same process is told in any case.
+pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, told: &mut Option<&'static str>, out: &mut Outbox) {
     for notice in backoffs {
         if job.backoff.is_annotated {
+            out.events.push(event(job, true, "BackOff", &notice.to_string()));
+        } else if notice.waits_for >= STANDS_STILL && !told.is_some_and(|told| told == "BackOff") {
+            // In the form of EVENT-12, which programs can read.
+            *told = Some("BackOff");
             out.events.push(event(job, true, "BackOff", &notice.to_string()));
         }
         out.metrics.push(Metric::BackoffStarted { job: job.uid.clone(), notice: Box::new(notice) });
@@ -218,6 +254,63 @@ mod tests {
             let started = |metric: &&Metric| matches!(metric, Metric::BackoffStarted { .. });
             assert_eq!(probe.out.metrics.iter().filter(started).count(), 1);
         }
+    }
+
+    /// EVENT-13: a Job without annotations is told about a long wait only, once.
+    #[test]
+    fn a_long_back_off_is_told() {
+        for (failures, told) in [(3, 0), (4, 1)] {
+            let mut job = job();
+            job["status"]["failed"] = failures.into();
+            let failed = |number: usize| {
+                let mut failed = pod(&format!("p{number}"), 2, "Failed", &[]);
+                let terminated = json!({"exitCode": 3, "finishedAt": "2023-11-14T22:13:20Z"});
+                failed["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": terminated}}]);
+                failed
+            };
+            let mut probe = Probe::new(JobController::new(Config::default()));
+            probe.lists(Kind::JOB, &[job], 3);
+            probe.lists(Kind::POD, &(0..failures).map(failed).collect::<Vec<_>>(), 3);
+            probe.input(Input::Tick);
+            assert_eq!(events(&probe, "BackOff").len(), told, "{failures}: {:?}", probe.out.events);
+        }
+    }
+
+    /// EVENT-13.
+    #[test]
+    fn a_pod_that_cannot_start_is_told_once_for_each_reason() {
+        let held = [TRACKING_FINALIZER];
+        let waits = |name: &str, revision: u32, condition: Value| {
+            let mut waits = pod(name, revision, "Pending", &held);
+            waits["status"]["conditions"] = json!([condition]);
+            waits
+        };
+        let lacks = |message: &str| json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+        let mut probe = Probe::new(JobController::new(Config::default()));
+        probe.lists(Kind::JOB, &[job()], 3);
+        probe.lists(Kind::POD, &[pod("a", 2, "Pending", &held), pod("b", 3, "Pending", &held)], 3);
+        assert!(probe.out.events.is_empty());
+        probe.sees(Kind::POD, waits("a", 4, lacks("0/1 nodes are available: 1 Insufficient cpu.")));
+        let first = "Pod a fits on no node: 0/1 nodes are available: 1 Insufficient cpu.";
+        assert_eq!(events(&probe, "Unschedulable"), [first]);
+        // The same reason of another Pod, or in other words, is no news.
+        probe.sees(Kind::POD, waits("b", 5, lacks("0/2 nodes are available: 2 Insufficient cpu.")));
+        assert_eq!(events(&probe, "Unschedulable").len(), 1);
+        // Another reason is.
+        let mut pulls = pod("a", 6, "Pending", &held);
+        pulls["spec"] = json!({"nodeName": "n"});
+        let waiting = json!({"reason": "ErrImagePull", "message": "no such image"});
+        pulls["status"]["containerStatuses"] = json!([{"name": "c", "state": {"waiting": waiting}}]);
+        probe.sees(Kind::POD, pulls);
+        let second = "The image of Pod a cannot be used: ErrImagePull: no such image.";
+        assert_eq!(events(&probe, "ImageError"), [second]);
+        // A Job of which a Pod runs does not stand still.
+        let mut runs = pod("a", 7, "Running", &held);
+        runs["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        probe.sees(Kind::POD, runs);
+        probe.sees(Kind::POD, waits("b", 8, lacks("0/3 nodes are available: 3 Insufficient cpu.")));
+        assert_eq!(events(&probe, "Unschedulable").len(), 1);
+        assert!(probe.out.events.iter().all(|event| event.warning), "{:?}", probe.out.events);
     }
 
     /// BACKOFF-12.

@@ -11,7 +11,7 @@ use tally_core::time::Timestamp;
 
 use super::table::{JobRecord, JobSlot};
 use super::unclaimed::may_adopt;
-use super::{JobController, Pending, Resource, pod_key};
+use super::{JobController, Pending, Resource, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 
@@ -182,10 +182,10 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         self.placed(&pod.uid, slot);
-        let Some(ledger) = self.jobs.get_mut(slot).and_then(|record| record.ledger.as_mut()) else {
-            return;
-        };
+        let Some(record) = self.jobs.get_mut(slot) else { return };
+        let Some(ledger) = record.ledger.as_mut() else { return };
         ledger.apply_pod(&pod, via, now);
+        effects::pending(ledger, &pod, &mut record.told, out);
         self.plan(slot, now, out);
     }
 

@@ -10,6 +10,7 @@ use tally_core::ledger::{Horizon, Plan, PodRef, Removal, StatusWrite};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::status_rules;
 use tally_core::time::Timestamp;
+use tally_explain::Cause;
 
 use super::streams::StreamProgress;
 use super::table::{Adoption, JobSlot};
@@ -98,7 +99,12 @@ impl<S: Mutation> JobController<S> {
         if let Some(write) = plan.status {
             wake_at = wake_at.into_iter().chain(self.write_status(view, write, now, out)).min();
         }
-        effects::waits(view, plan.backoffs, out);
+        if let Some(record) = self.jobs.get_mut(slot) {
+            if !plan.creations.is_empty() {
+                record.told = None;
+            }
+            effects::waits(view, plan.backoffs, &mut record.told, out);
+        }
         for pod in plan.releases {
             let pending = Pending::Release { job: job.clone(), pod: pod.uid.clone(), ignored: pod.ignored };
             let action = self.release(&namespace, pod.name, pod.uid, pod.revision);
@@ -137,10 +143,13 @@ impl<S: Mutation> JobController<S> {
         let mut writing = false;
         let mut opened_by_list = None;
         if let Some(record) = self.jobs.get_mut(slot) {
-            if gate_closed && !record.gate_closed {
+            if gate_closed && record.gate_closed_since.is_none() {
                 out.metrics.push(Metric::GateClosed);
             }
-            record.gate_closed = gate_closed;
+            record.gate_closed_since = gate_closed.then(|| record.gate_closed_since.unwrap_or(now));
+            if record.gate_closed_since.is_some_and(|since| since + effects::STANDS_STILL <= now) {
+                effects::stands_still(view, &Cause::RevisionGate, &mut record.told, out);
+            }
             writing = record.ledger.as_ref().is_some_and(|ledger| ledger.is_writing());
             // Opened by a list alone: what the list cannot show waits for the stream.
             let foreign_at = record.ledger.as_ref().map(|ledger| ledger.foreign_at());

@@ -42,7 +42,10 @@ pub(super) struct JobRecord<S> {
     /// Its Pods are being listed.
     pub listing: bool,
     pub list_retry_at: Option<Timestamp>,
-    pub gate_closed: bool,
+    /// Since when the gate is closed.
+    pub gate_closed_since: Option<Timestamp>,
+    /// The reason for standing still that was told last, unless Pods were created since (EVENT-13).
+    pub told: Option<&'static str>,
     /// Pods to adopt once the Job is known to still exist.
     pub adopting: BTreeMap<PodUid, (CompactString, Revision)>,
     /// Adoptions that were requested and have not ended.
@@ -128,7 +131,8 @@ impl<S> JobTable<S> {
             list_ticket: None,
             listing: false,
             list_retry_at: None,
-            gate_closed: false,
+            gate_closed_since: None,
+            told: None,
             adopting: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             warned_unknown_mode: false,

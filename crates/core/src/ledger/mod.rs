@@ -242,6 +242,11 @@ impl<S: Mutation> Ledger<S> {
         self.counts.of(Flag::Tracked) > 0
     }
 
+    /// Whether any Pod is ready: something runs.
+    pub fn has_ready_pods(&self) -> bool {
+        self.counts.of(Flag::Ready) > 0
+    }
+
     /// Whether recorded UIDs wait to be tallied.
     pub fn has_uncounted(&self) -> bool {
         !self.committed.uncounted.is_empty()

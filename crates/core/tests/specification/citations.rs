@@ -102,7 +102,7 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
 pub fn of_scenarios(text: &str) -> Vec<String> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
-    for (at, _) in text.match_indices(['S', 'H', 'I', 'G', 'L', 'E', 'M', 'O', 'F']) {
+    for (at, _) in text.match_indices(['S', 'H', 'I', 'G', 'L', 'E', 'M', 'O', 'F', 'X']) {
         let begins = at == 0 || !is_word(bytes[at - 1]) && bytes[at - 1] != b',';
         let digits = bytes[at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let end = at + 1 + digits;

@@ -1,9 +1,10 @@
-//! `tally ps`, `tally show` and `tally logs`: what a data directory or a cluster has.
+//! `tally ps`, `tally show`, `tally explain`, `tally logs` and `tally report`: what a data directory or a cluster has.
 //!
 //! Where the objects are read from is in `crate::place`; what is shown about Jobs and attempts in `jobs` and `attempts`, which are
 //! pure; the logs in `logs`.
 
 pub mod attempts;
+pub mod explain;
 pub mod jobs;
 mod logs;
 pub mod report;
@@ -81,6 +82,7 @@ pub struct ShowArgs {
     output: LookForm,
 }
 
+pub use explain::ExplainArgs;
 pub use logs::LogsArgs;
 
 /// Why nothing is shown.
@@ -290,6 +292,10 @@ fn print_json(value: &Value) {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     table::print(&text);
+}
+
+pub fn explain(args: &ExplainArgs) -> ExitCode {
+    block_on(explain::run(args))
 }
 
 pub fn logs(args: &LogsArgs) -> ExitCode {

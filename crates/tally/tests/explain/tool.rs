@@ -1,0 +1,158 @@
+//! A cluster, what is created in it, and what `tally explain` says about that.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::client::{Call, Connection};
+use crate::support::server::Server;
+
+/// Ends a test that would otherwise hang; it asserts nothing.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
+pub const NAMESPACE: &str = "default";
+
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+pub fn tally(arguments: &[&str]) -> Said {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tally")).args(arguments).stdin(Stdio::null()).output().expect("it starts");
+    let lossy = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Said { code: output.status.code(), out: lossy(output.stdout), err: lossy(output.stderr) }
+}
+
+pub fn text(path: &Path) -> String {
+    path.to_str().expect("a path that can be written down").to_owned()
+}
+
+/// Waits for a value, without a bound that a busy machine could exceed.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+pub fn reasons(explained: &Value) -> Vec<String> {
+    let all = explained["reasons"].as_array().expect("reasons");
+    all.iter().map(|reason| reason["reason"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// What `tally explain` prints as JSON about an object in this place.
+pub fn explain(place: &[&str], object: &str) -> Value {
+    let said = tally(&[&["explain", object, "-o", "json"], place].concat());
+    assert_eq!(said.code, Some(0), "{object}: {}{}", said.out, said.err);
+    serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {}", said.out))
+}
+
+/// Waits until these reasons are given, in this order, and the first one says this.
+pub async fn says(place: &[&str], object: &str, expected: &[&str], part: &str) -> Value {
+    let mut last = Value::Null;
+    let until = Instant::now() + GIVE_UP_AFTER;
+    while Instant::now() < until {
+        last = explain(place, object);
+        if reasons(&last) == expected {
+            if expected.is_empty() {
+                return last;
+            }
+            let message = last["reasons"][0]["message"].as_str().unwrap_or_default();
+            assert!(message.contains(part), "{object}: {message:?} does not contain {part:?}");
+            assert!(last["reasons"][0]["change"].as_str().is_some_and(|change| !change.is_empty()));
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("{object} is never explained by {expected:?}: {last:#}");
+}
+
+pub struct Cluster {
+    pub server: Server,
+    pub kubeconfig: String,
+    connection: tokio::sync::Mutex<Connection>,
+    pub directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    pub fn of(server: Server, directory: tempfile::TempDir) -> Self {
+        let kubeconfig = text(&server.kubeconfig());
+        let connection = tokio::sync::Mutex::new(server.api.connection());
+        Self { server, kubeconfig, connection, directory }
+    }
+
+    pub async fn call(&self, call: Call) -> Value {
+        let answer = self.connection.lock().await.call(&call).await.expect("an answer");
+        assert!(answer.code < 300, "{} {}: {} {}", call.method, call.path, answer.code, answer.text);
+        answer.value()
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        self.call(Call::get(path)).await
+    }
+
+    pub async fn create(&self, path: &str, object: &Value) -> Value {
+        self.call(Call::new("POST", path).body(object)).await
+    }
+
+    pub async fn patch(&self, path: &str, patch: &Value) -> Value {
+        let call = Call::new("PATCH", path).header("content-type", "application/merge-patch+json");
+        self.call(call.body(patch)).await
+    }
+
+    /// A Job in the default namespace, from the parts that matter.
+    pub async fn job(&self, name: &str, metadata: Value, spec: Value, command: &str) -> Value {
+        let created = self.create("/apis/batch/v1/namespaces/default/jobs", &job(name, metadata, spec, command)).await;
+        assert_eq!(created["metadata"]["name"], name);
+        created
+    }
+
+    /// The Pods of a Job, once there are so many.
+    pub async fn pods(&self, job: &str, count: usize) -> Vec<Value> {
+        let path = format!("/api/v1/namespaces/default/pods?labelSelector=batch.kubernetes.io%2Fjob-name%3D{job}");
+        eventually("the Pods are created", async || {
+            let pods = self.get(&path).await["items"].as_array()?.clone();
+            (pods.len() == count).then_some(pods)
+        })
+        .await
+    }
+
+    /// Waits for the reasons, seen through the kubeconfig.
+    pub async fn says(&self, object: &str, expected: &[&str], part: &str) -> Value {
+        says(&["--kubeconfig", &self.kubeconfig], object, expected, part).await
+    }
+}
+
+pub fn job(name: &str, metadata: Value, spec: Value, command: &str) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers":
+            [{"name": "c", "image": "none", "command": ["sh", "-c", command]}]}}},
+    });
+    job["metadata"]["name"] = name.into();
+    merge(&mut job["spec"], &spec);
+    job
+}
+
+pub fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, patch) => *into = patch.clone(),
+    }
+}
+
+pub fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("a name")
+}
