@@ -110,13 +110,13 @@ impl Place {
                 )
             })?,
         };
-        let objects = open_directory(&data).await?;
-        Ok(Self {
-            objects: Mutex::new(objects),
-            namespace: namespace.unwrap_or_default(),
-            title: quoted(&data),
-            data: Some(data),
-        })
+        Ok(Self { namespace: namespace.unwrap_or_default(), ..Self::directory(data).await? })
+    }
+
+    /// A data directory, with all its namespaces.
+    pub async fn directory(data: PathBuf) -> Result<Self, PlaceError> {
+        let objects = Mutex::new(open_directory(&data).await?);
+        Ok(Self { objects, namespace: String::new(), title: quoted(&data), data: Some(data) })
     }
 
     /// A cluster that a kubeconfig describes. Nothing is sent yet.

@@ -3,13 +3,19 @@
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 
 use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
 use tally_remote::connect::{self, KubeconfigSource};
 use tally_remote::{Remote, request};
-use tally_web::WebServer;
+use tally_runtime::controller::Kind;
+use tally_web::{Explain, WebServer};
 use tokio::signal::unix::SignalKind;
+use tokio::sync::OnceCell;
 
+use crate::look::explain;
+use crate::place::Place;
 use crate::signals::{self, Stop};
 use crate::up;
 
@@ -49,6 +55,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 
 /// Returns whether it was stopped gracefully.
 pub fn run(args: &Args) -> Result<bool> {
+    let mut directory = None;
     let kubeconfig = match (&args.kubeconfig, &args.context, &args.data_dir) {
         (Some(file), ..) => Some(file.clone()),
         (None, Some(_), _) => None,
@@ -62,29 +69,37 @@ pub fn run(args: &Args) -> Result<bool> {
                     file.display()
                 );
             }
+            directory = Some(data);
             Some(file)
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let stop = signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1)?;
-    let served = runtime.block_on(serve(args, kubeconfig, stop));
+    let served = runtime.block_on(serve(args, kubeconfig, directory, stop));
     if let Err(error) = &served {
         eprintln!("tally: {error:#}");
     }
     Ok(served.is_ok())
 }
 
-async fn serve(args: &Args, kubeconfig: Option<PathBuf>, mut stop: tokio::sync::watch::Receiver<Stop>) -> Result<()> {
-    let access = connect::access(&KubeconfigSource { kubeconfig, context: args.context.clone() })?;
+async fn serve(
+    args: &Args,
+    kubeconfig: Option<PathBuf>,
+    directory: Option<PathBuf>,
+    mut stop: tokio::sync::watch::Receiver<Stop>,
+) -> Result<()> {
+    let source = KubeconfigSource { kubeconfig, context: args.context.clone() };
+    let access = connect::access(&source)?;
     let remote = Remote::new(connect::service(&access)?);
-    let version = request::plain(hyper::Method::GET, "/version", bytes::Bytes::new())?;
+    let version = request::plain(hyper::Method::GET, "/version", Bytes::new())?;
     let server = access.server();
     let answer = remote.ask(version).await.map_err(|error| anyhow!("cannot reach {server}: {}", error.why))?;
     if !(200..300).contains(&answer.code) {
         bail!("{server} answered {} when it was asked for its version", answer.code);
     }
     let page = Page::bind(args.listen, "--listen")?;
-    let page = page.of(remote)?;
+    let from = directory.map_or(ExplainedPlace::Cluster(source), ExplainedPlace::Directory);
+    let page = page.of(remote, from)?;
     let mut out = io::stdout();
     writeln!(out, "the page of {server}, once and within ten minutes:\n\n  {}\n", page.link)?;
     if io::stdin().is_terminal() {
@@ -110,6 +125,48 @@ fn print_links(server: &WebServer) {
     }
 }
 
+/// Where the page finds why an object does not move.
+pub enum ExplainedPlace {
+    /// The data directory of a tally up.
+    Directory(PathBuf),
+    Cluster(KubeconfigSource),
+}
+
+/// Opens the place when it is asked for the first time: the process that has the directory may be this one, and start later.
+struct PageExplainer {
+    from: ExplainedPlace,
+    place: OnceCell<Place>,
+}
+
+impl PageExplainer {
+    async fn place(&self) -> Option<&Place> {
+        let open = async || match &self.from {
+            ExplainedPlace::Directory(data) => Place::directory(data.clone()).await,
+            ExplainedPlace::Cluster(source) => Place::cluster(source.context.clone(), source.kubeconfig.clone(), None),
+        };
+        self.place.get_or_try_init(open).await.ok()
+    }
+}
+
+impl Explain for PageExplainer {
+    fn explain<'a>(
+        &'a self,
+        namespace: &'a str,
+        resource: &'a str,
+        name: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>> {
+        let kind = match resource {
+            "pods" => Kind::POD,
+            "cronjobs" => Kind::CRON_JOB,
+            _ => Kind::JOB,
+        };
+        Box::pin(async move {
+            let explained = explain::explanation(self.place().await?, kind, namespace, name).await?;
+            Some(Bytes::from(explained.json().to_string()))
+        })
+    }
+}
+
 /// An address for the page.
 pub struct Page(TcpListener);
 
@@ -129,16 +186,17 @@ impl Page {
         Ok(Self(listener))
     }
 
-    pub fn of(self, remote: Remote) -> Result<ServedPage> {
+    pub fn of(self, remote: Remote, from: ExplainedPlace) -> Result<ServedPage> {
         let listener = tokio::net::TcpListener::from_std(self.0)?;
-        let server = WebServer::new(listener.local_addr()?, remote, None);
+        let explain = Box::new(PageExplainer { from, place: OnceCell::new() });
+        let server = WebServer::new(listener.local_addr()?, remote, Some(explain));
         let link = server.link().context("this machine has no random numbers")?;
         Ok(ServedPage { server, listener, link })
     }
 
-    /// The page of the server that this kubeconfig is for.
-    pub fn of_kubeconfig(self, kubeconfig: &Path) -> Result<ServedPage> {
+    /// The page of the tally up with this data directory.
+    pub fn of_data(self, data: &Path, kubeconfig: &Path) -> Result<ServedPage> {
         let access = connect::access(&KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None })?;
-        self.of(Remote::new(connect::service(&access)?))
+        self.of(Remote::new(connect::service(&access)?), ExplainedPlace::Directory(data.to_owned()))
     }
 }

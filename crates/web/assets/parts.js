@@ -73,19 +73,19 @@ export class Explanation {
     const text = JSON.stringify(answer);
     if (text === this.shown) return;
     this.shown = text;
-    const { summary, waitingFor, since, wouldChange, next = [], reasons = [] } = answer;
+    const { summary, next = [], reasons = [] } = answer;
+    const { since, change } = reasons[0] ?? {};
     const open = this.element.querySelector('details')?.open ?? false;
     const line = (label, value) => (value ? h('p', null, h('span', { class: 'label' }, `${label} `), String(value)) : null);
     const sinceTime = since ? Date.parse(since) : 0;
     this.element.replaceChildren(
       h('p', { class: 'summary' }, summary ?? ''),
       h('div', { class: 'explanation-lines' },
-        line('Waiting for', waitingFor),
         line('Since', sinceTime ? `${dateTime(sinceTime)} (${duration(Date.now() - sinceTime)})` : since),
-        line('Would change it:', Array.isArray(wouldChange) ? wouldChange.join('; ') : wouldChange),
-        (next ?? []).slice(0, 5).map(({ time, what }) => line(Number.isNaN(Date.parse(time)) ? String(time ?? 'Next') : dateTime(Date.parse(time)), what))),
-      (reasons ?? []).length > 0 ? h('details', { open }, h('summary', null, `Reasons (${reasons.length})`),
-        h('ul', null, reasons.map(({ name, sentence }) => h('li', null, h('b', null, name), ' ', sentence)))) : '');
+        line('Would change it:', change),
+        next.slice(0, 5).map(({ at, what }) => line(dateTime(Date.parse(at)), what))),
+      reasons.length > 0 ? h('details', { open }, h('summary', null, `Reasons (${reasons.length})`),
+        h('ul', null, reasons.map(({ reason, message }) => h('li', null, h('b', null, reason), ' ', message)))) : '');
     this.element.hidden = !summary;
   }
 

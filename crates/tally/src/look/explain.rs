@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tally_explain::{Evidence, Host};
+use tally_explain::{Evidence, Explanation, Host};
 use tally_runtime::controller::Kind;
 use tally_runtime::driver::wall_clock;
 
@@ -53,6 +53,13 @@ pub async fn run(args: &ExplainArgs) -> Result<(), LookError> {
         LookForm::Text => table::print(&explanation.text(now)),
     }
     Ok(())
+}
+
+/// Explains an object, as far as the caller may read what belongs to it. None: there is none, or it cannot be read.
+pub async fn explanation(place: &Place, kind: Kind, namespace: &str, name: &str) -> Option<Explanation> {
+    let object = place.get(kind, namespace, name).await.ok().flatten()?;
+    let evidence = gather(place, kind, object).await;
+    Some(tally_explain::explain(&evidence, wall_clock()))
 }
 
 /// `sum`, `job/sum`, `pod/x`, `cronjob/y`.
@@ -114,8 +121,11 @@ async fn gather(place: &Place, kind: Kind, mut object: Value) -> Evidence {
                 let mut owners = owners.into_iter().flatten().filter(|owner| owner["controller"] == true).peekable();
                 owners.peek().is_none() || owners.any(|owner| owner["uid"] == uid.as_str())
             };
-            let all = note(place.all_pods(&namespace).await, &mut unread).unwrap_or_default();
-            all.into_iter().filter(owned).collect()
+            // With a selector that a user chose, Pods need not have the label.
+            let is_labelled =
+                object.pointer("/spec/selector/matchLabels/batch.kubernetes.io~1controller-uid").is_some();
+            let read = if is_labelled { place.pods(&namespace, &uid).await } else { place.all_pods(&namespace).await };
+            note(read, &mut unread).unwrap_or_default().into_iter().filter(owned).collect()
         }
         _ => Vec::new(),
     };

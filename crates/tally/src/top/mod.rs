@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 struct Top {
-    place: Place,
+    place: Arc<Place>,
     model: Model,
     changes: Arc<Changes>,
     /// Through which Jobs are changed.
@@ -92,6 +92,8 @@ struct Top {
     _jobs: Option<Following>,
     pods: Option<Following>,
     log: Option<Following>,
+    /// Asks again and again why the open Job does not move. It ends with this.
+    explaining: Option<Following>,
 }
 
 impl Top {
@@ -119,7 +121,16 @@ impl Top {
                 false => "the Jobs of a tally run can only be looked at; Ctrl-C there ends it".to_owned(),
             });
         }
-        Ok(Self { place, model, changes, writer, _jobs: following, pods: None, log: None })
+        Ok(Self {
+            place: Arc::new(place),
+            model,
+            changes,
+            writer,
+            _jobs: following,
+            pods: None,
+            log: None,
+            explaining: None,
+        })
     }
 
     async fn run(mut self, mut terminal: DefaultTerminal) -> io::Result<()> {
@@ -186,7 +197,7 @@ impl Top {
         match effect {
             Effect::Quit => return false,
             Effect::OpenJob(uid) => self.open_job(&uid).await,
-            Effect::CloseJob => self.pods = None,
+            Effect::CloseJob => (self.pods, self.explaining) = (None, None),
             Effect::OpenLog { pod, container } => self.open_log(&pod, &container),
             Effect::CloseLog => self.log = None,
             Effect::Act { namespace, name, action } => {
@@ -203,7 +214,9 @@ impl Top {
     }
 
     async fn open_job(&mut self, uid: &str) {
-        let Some(namespace) = self.model.chosen_job().map(|job| job.row.namespace.clone()) else { return };
+        let Some(job) = self.model.chosen_job().map(|job| job.row.clone()) else { return };
+        let namespace = job.namespace.clone();
+        self.explaining = Some(source::explain(&self.place, &job, &self.changes));
         if let Ok(Some(records)) = self.place.records(uid) {
             self.model.set_records(vec![records]);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -14,10 +15,15 @@ use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
 
 use super::model::Action;
+use crate::look::explain;
+use crate::look::jobs::JobRow;
+use crate::place::Place;
 use crate::pod_log::{PodLogRequest, next_piece};
 
 /// Lines of a log that are read from before.
 const TAIL: u64 = 1_000;
+/// How often it is asked why a Job does not move.
+const EXPLAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// What has changed and was not shown yet. For every object only its newest state waits.
 #[derive(Default)]
@@ -159,6 +165,28 @@ pub fn follow(remote: &Remote, kind: Kind, scope: WatchScope, changes: &Arc<Chan
 pub fn pods_of(namespace: &str, uid: &str) -> WatchScope {
     let label_selector = format!("batch.kubernetes.io/controller-uid={uid}");
     WatchScope { namespace: namespace.to_owned(), label_selector, ..WatchScope::default() }
+}
+
+/// Asks why a Job does not move, now and from time to time.
+pub fn explain(place: &Arc<Place>, job: &JobRow, changes: &Arc<Changes>) -> Following {
+    let (place, job, changes) = (place.clone(), job.clone(), changes.clone());
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        loop {
+            let explained = explain::explanation(&place, Kind::JOB, &job.namespace, &job.name).await;
+            let lines = explained.map(|explained| {
+                let mut lines = vec![explained.summary.clone()];
+                lines.extend(explained.would_change().map(|change| format!("Would change it: {change}")));
+                lines.extend(explained.next.iter().take(2).map(|step| format!("{}: {}", step.at, step.what)));
+                lines
+            });
+            changes.add(|waiting| waiting.explanation = Some((job.uid.clone(), lines.unwrap_or_default())));
+            if tokio::time::timeout(EXPLAIN_EVERY, &mut stopped).await.is_ok() {
+                return;
+            }
+        }
+    });
+    Following { _stop: stop }
 }
 
 /// Follows the log of a container.

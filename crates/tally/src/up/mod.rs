@@ -456,7 +456,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         });
     }
     kubeconfig::write(kubeconfig, listen, &pki)?;
-    let page = page.map(|page| page.of_kubeconfig(kubeconfig)).transpose()?;
+    let page = page.map(|page| page.of_data(data, kubeconfig)).transpose()?;
     made.keep();
     let link = page.as_ref().map(|page| page.link.as_str());
     greet(args, &url, data, kubeconfig, isolation.as_ref(), link);
