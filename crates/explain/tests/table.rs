@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::{Span, Timestamp};
-use tally_explain::{Evidence, Explanation, Host, NAMES, State, explain};
+use tally_explain::{Evidence, Explanation, Host, NAMES, State, explain, explain_with};
 
 const NOW: &str = "2026-01-31T12:00:00Z";
 
@@ -665,17 +666,25 @@ fn nothing_is_said_where_nothing_is_wrong() {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+struct WithoutBackoff;
+
+impl Mutation for WithoutBackoff {
+    fn injects(self, bug: Bug) -> bool {
+        bug == Bug::BackoffUnexplained
+    }
+}
+
 /// A Job that stands still although no rule explains it is not passed over in silence.
 #[test]
 fn what_is_not_explained_is_called_unknown() {
-    // A failed Pod that is counted, without end time, and the only completion is reached by nothing.
-    let object = job(json!({"spec": {"completions": 2, "parallelism": 2}, "status": {"active": 0, "succeeded": 2}}));
-    let mut evidence = seen(object, vec![]);
-    evidence.object["status"]["conditions"] =
-        json!([{"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": ago(100)}]);
-    let explanation = explain(&evidence, now());
-    // The verdict is decided and only has to be written.
-    assert_eq!(names(&explanation), ["ControllerBehind"], "{}", explanation.text(now()));
+    let object = job(json!({"spec": {"completions": 1, "parallelism": 1, "backoffLimit": 9},
+        "status": {"active": 0, "failed": 4}}));
+    let failed = |name: &str| ended(name, "Failed", 20, json!({"metadata": {"finalizers": null}}));
+    let evidence = seen(object, ["a", "b", "c", "d"].map(failed).into());
+    assert_eq!(names(&explain(&evidence, now())), ["BackOff"]);
+    let explanation = explain_with(&evidence, now(), WithoutBackoff);
+    assert_eq!(names(&explanation), ["Unknown"], "{}", explanation.text(now()));
 }
 
 #[test]
