@@ -15,7 +15,7 @@ use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
 
 use super::model::Action;
-use crate::look::explain;
+use crate::look::explain::explanation;
 use crate::look::jobs::JobRow;
 use crate::place::Place;
 use crate::pod_log::{PodLogRequest, next_piece};
@@ -173,7 +173,7 @@ pub fn explain(place: &Arc<Place>, job: &JobRow, changes: &Arc<Changes>) -> Foll
     let (stop, mut stopped) = oneshot::channel::<()>();
     tokio::spawn(async move {
         loop {
-            let explained = explain::explanation(&place, Kind::JOB, &job.namespace, &job.name).await;
+            let explained = explanation(&place, Kind::JOB, &job.namespace, &job.name).await;
             let lines = explained.map(|explained| {
                 let mut lines = vec![explained.summary.clone()];
                 lines.extend(explained.would_change().map(|change| format!("Would change it: {change}")));
