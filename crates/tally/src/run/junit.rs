@@ -1,7 +1,7 @@
 //! `--junit`: how each task ended, as a file for CI systems.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tally_api::options::ListOptions;
@@ -15,14 +15,29 @@ use super::submit::{Submission, SubmittedJob};
 use crate::look::report::{ReportedJob, junit};
 use crate::look::{attempts, jobs};
 
+/// Whether the file can be written: to be asked before hours of work.
+pub fn check(file: &Path) -> Result<(), RunError> {
+    let beside = beside(file);
+    let written = std::fs::write(&beside, "").and_then(|()| std::fs::remove_file(&beside));
+    written.map_err(|error| unusable(file, &error))
+}
+
 /// Writes the file beside its place first: a file that is there is complete.
 pub fn write(file: &Path, cluster: &Cluster, placed: &[SubmittedJob]) -> Result<(), RunError> {
-    let unusable =
-        |error: std::io::Error| RunError::Environment(format!("--junit: cannot write {}: {error}", file.display()));
     let text = junit::document(&reported(cluster, placed)?);
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".part");
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, file)).map_err(unusable)
+    let beside = beside(file);
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, file));
+    written.map_err(|error| unusable(file, &error))
+}
+
+fn beside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+fn unusable(file: &Path, error: &std::io::Error) -> RunError {
+    RunError::Environment(format!("--junit: cannot write {}: {error}", file.display()))
 }
 
 /// The Jobs of this run with their attempts. The parts of a list are one.

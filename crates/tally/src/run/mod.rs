@@ -298,6 +298,7 @@ async fn to_the_end(
     if args.task_output.keep_order {
         everything.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
     }
+    args.junit.as_deref().map_or(Ok(()), junit::check)?;
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary, args.feature_gates).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();

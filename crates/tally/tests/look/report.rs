@@ -74,8 +74,8 @@ fn a_run_is_reported_to_ci_systems_and_to_people() {
 fn a_file_that_cannot_be_written_ends_the_run_with_an_error_and_a_job_without_tasks_is_one() {
     let directory = directory();
     let file = directory.path().join("no/report.xml");
-    let ran = tally(&["run", "--junit", text(&file), "--", "true"]);
-    assert!(ran.code == Some(3) && ran.err.contains("--junit"), "{:?} {}", ran.code, ran.err);
+    let ran = tally(&["run", "--junit", text(&file), "--", "sleep", "600"]);
+    assert!(ran.code == Some(3) && ran.err.contains("--junit"), "before anything runs: {:?} {}", ran.code, ran.err);
     let file = directory.path().join("report.xml");
     let ran = tally(&["run", "--junit", text(&file), "--deadline", "1s", "--name", "slow", "--", "sleep", "600"]);
     assert_eq!(ran.code, Some(1), "{}", ran.err);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 25] = [
+const OTHERS: [&str; 26] = [
     "--feature-gates",
     "--file",
     "--stdin",
@@ -24,6 +24,7 @@ const OTHERS: [&str; 25] = [
     "--group",
     "--results",
     "--joblog",
+    "--junit",
     "--output",
     "--quiet",
     "--help",
