@@ -69,6 +69,7 @@ pub fn asked<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap, host: &str)
             let token = uri.query().and_then(|query| query.strip_prefix("token="));
             Ok(token.map_or(Asked::File { path: "index.html" }, |token| Asked::Link { token }))
         }
+        ("/favicon.ico", true) => Ok(Asked::File { path: "icon.svg" }),
         ("/version", true) => Ok(Asked::Api),
         ("/logout", false) if *method == Method::POST => Ok(Asked::Logout),
         _ if path.starts_with("/api/") || path.starts_with("/apis/") => api(method, path).map(|()| Asked::Api),
@@ -161,7 +162,8 @@ mod tests {
             ("GET /", Ok("File { path: \"index.html\" }")),
             ("GET /?token=abc", Ok("Link { token: \"abc\" }")),
             ("GET /assets/list.js", Ok("File { path: \"list.js\" }")),
-            ("GET /favicon.ico", Ok("File { path: \"\" }")),
+            ("GET /favicon.ico", Ok("File { path: \"icon.svg\" }")),
+            ("GET /robots.txt", Ok("File { path: \"\" }")),
             ("GET /apis/batch/v1/jobs?watch=true", Ok("Api")),
             ("GET /apis/batch/v1/namespaces/a/jobs/b", Ok("Api")),
             ("GET /api/v1/namespaces/a/pods/b/log?follow=true", Ok("Api")),

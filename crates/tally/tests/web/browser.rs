@@ -74,7 +74,12 @@ impl Browser {
         Self { child, input, messages, events: VecDeque::new(), next: 0 }
     }
 
+    #[track_caller]
     fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        self.try_call(session, method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value, Value> {
         self.next += 1;
         let id = self.next;
         let mut message = json!({"id": id, "method": method, "params": parameters});
@@ -87,8 +92,10 @@ impl Browser {
         loop {
             let message = self.messages.recv_timeout(WITHIN).unwrap_or_else(|_| panic!("no answer to {method}"));
             if message["id"] == id {
-                assert!(message.get("error").is_none(), "{method}: {}", message["error"]);
-                return message["result"].clone();
+                return match message.get("error") {
+                    Some(error) => Err(error.clone()),
+                    None => Ok(message["result"].clone()),
+                };
             }
             self.events.push_back(message);
         }
@@ -133,7 +140,10 @@ impl Browser {
         let until = Instant::now() + WITHIN;
         loop {
             let guarded = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
-            if self.evaluate(tab, &guarded) == true {
+            let parameters = json!({"expression": guarded, "returnByValue": true});
+            // A page that is left while it is asked gives no answer.
+            let evaluated = self.try_call(Some(&tab.session), "Runtime.evaluate", parameters).unwrap_or_default();
+            if evaluated["result"]["value"] == true {
                 return;
             }
             if Instant::now() > until {

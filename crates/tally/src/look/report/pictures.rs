@@ -124,7 +124,7 @@ pub fn curves(attempts: &[AttemptRow], now: i64) -> Option<String> {
     let most = counts.iter().flatten().copied().max().unwrap_or(1).max(1);
     let mut svg = format!(
         "<svg viewBox=\"0 -14 {WIDTH:.0} {:.0}\" width=\"{WIDTH:.0}\" role=\"img\" aria-label=\"tasks over time\">\
-         <path class=\"grid\" d=\"M0 0h{WIDTH:.0}M0 {HEIGHT:.0}h{WIDTH:.0}\"/><text x=\"0\" y=\"-3\">{most}</text>",
+         <path class=\"grid\" d=\"M 0 0h{WIDTH:.0}M 0 {HEIGHT:.0}h{WIDTH:.0}\"/><text x=\"0\" y=\"-3\">{most}</text>",
         HEIGHT + 16.0
     );
     for (which, name) in ["running", "succeeded", "failed"].into_iter().enumerate() {
