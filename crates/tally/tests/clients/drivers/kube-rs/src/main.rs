@@ -140,7 +140,7 @@ async fn paging(maps: Api<ConfigMap>, request: &Value) -> Answer {
 }
 
 /// The watcher resumes, reports that its version has expired, and lists again by itself; what is then not listed has been
-/// deleted. With bookmarks its version would never expire, because the server sends one soon after each write.
+/// deleted. With bookmarks its version would not expire here: the server sends one soon after each write.
 async fn watch(maps: Api<ConfigMap>) -> Answer {
     let config = watcher::Config::default().labels("suite=watch").disable_bookmarks();
     let mut events = pin!(watcher(maps, config).default_backoff());
