@@ -38,7 +38,9 @@ PYTHON_CLIENTS = $(TARGET)/tools/python-clients
 PYTHON_CLIENTS_INSTALLED = $(PYTHON_CLIENTS)/kr8s-$(KR8S_VERSION)-lightkube-$(LIGHTKUBE_VERSION)-kopf-$(KOPF_VERSION)
 CLIENT_NODE = $(TARGET)/tools/node
 CLIENT_NODE_INSTALLED = $(CLIENT_NODE)/client-node-$(CLIENT_NODE_VERSION)
-CLIENTS = $(PYTHON_CLIENT)/kubernetes $(NEWEST_KUBECTL)/bin/kubectl $(DEBIAN_KUBECTL)/usr/bin/kubectl $(PYTHON_CLIENTS_INSTALLED) $(CLIENT_NODE_INSTALLED)
+KUBE_RS = $(TARGET)/tools/kube-rs
+KUBE_RS_SOURCE = crates/tally/tests/clients/drivers/kube-rs
+CLIENTS = $(PYTHON_CLIENT)/kubernetes $(NEWEST_KUBECTL)/bin/kubectl $(DEBIAN_KUBECTL)/usr/bin/kubectl $(PYTHON_CLIENTS_INSTALLED) $(CLIENT_NODE_INSTALLED) $(KUBE_RS)/built
 DENY_VERSION = 0.20.2
 DENY = $(TARGET)/tools/deny/bin/cargo-deny
 
@@ -96,6 +98,12 @@ $(CLIENT_NODE_INSTALLED):
 	@cd $(CLIENT_NODE) && npm install --silent --no-audit --no-fund --prefix . @kubernetes/client-node@$(CLIENT_NODE_VERSION) \
 		&& cd - >/dev/null && touch $@ || echo "NOT INSTALLED: client-node"
 
+# A program with a lock file of its own, built for its present sources. One of older sources must not run in its place.
+$(KUBE_RS)/built: $(KUBE_RS_SOURCE)/Cargo.toml $(KUBE_RS_SOURCE)/Cargo.lock $(KUBE_RS_SOURCE)/src/main.rs
+	@rm -f $(KUBE_RS)/debug/kube-rs
+	@$(CARGO) build --locked --quiet --manifest-path $(KUBE_RS_SOURCE)/Cargo.toml --target-dir $(KUBE_RS) && touch $@ \
+		|| echo "NOT INSTALLED: kube-rs"
+
 # nextest runs the tests of all crates at the same time, cargo test one crate after the other.
 unit: tools
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
@@ -125,6 +133,7 @@ kills:
 
 lint:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path $(KUBE_RS_SOURCE)/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 # Without optimisation and debug information, cargo-deny is built in two minutes and runs for seconds. Where the database

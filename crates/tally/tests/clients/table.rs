@@ -83,7 +83,7 @@ const fn kubectl(owners: Cell, terminal: Cell) -> [Cell; 9] {
     ]
 }
 
-pub const CLIENTS: [Column; 9] = [
+pub const CLIENTS: [Column; 10] = [
     Column {
         id: "kubectl-debian",
         title: "kubectl 1.20",
@@ -173,6 +173,22 @@ pub const CLIENTS: [Column; 9] = [
             Does("`Exec`"),
             Does("`Log`"),
             Does("`Watch`"),
+        ],
+    },
+    Column {
+        id: "kube-rs",
+        title: "kube-rs 5.0",
+        from: "crates.io: `kube`, `k8s-openapi`",
+        cells: [
+            Does("`Api::create`, `get`, `list`, `delete`"),
+            Does("`Api::patch` with `Patch::Apply`, `force`"),
+            Does("`Api::patch` with a JSON value: a `JobSpec` always has a template"),
+            Does("`Api::patch` with `Patch::Apply`"),
+            Does("`ListParams::limit`, `continue_token`"),
+            Does("`runtime::watcher` lists again by itself; without bookmarks, with which it would not have to"),
+            Does("`Api::exec` with `AttachParams::interactive_tty`, `terminal_size`"),
+            Does("`Api::log_stream`"),
+            Does("`await_condition` with `is_job_completed`"),
         ],
     },
     Column {

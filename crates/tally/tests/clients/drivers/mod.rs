@@ -61,6 +61,7 @@ pub fn start(client: &Column, place: Place) -> Result<Box<dyn Driver>, String> {
             let library = library.parent().expect("it has a parent").to_owned();
             Ok(Box::new(Script::node(&library, "client_node.mjs", &place)?))
         }
+        "kube-rs" => Ok(Box::new(Script::program(&installed(tool("kube-rs/debug/kube-rs"))?, &place)?)),
         other => Err(format!("no driver for {other}")),
     }
 }

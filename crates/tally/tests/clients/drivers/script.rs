@@ -1,4 +1,4 @@
-//! A client that is a library: a script beside this file uses it. The script runs as long as the test, because
+//! A client that is a library: a script or a program beside this file uses it. It runs as long as the test, because
 //! loading such a library takes longer than using it.
 
 use std::io::{BufRead, BufReader, Write};
@@ -27,6 +27,13 @@ impl Script {
     pub fn node(library: &Path, file: &str, place: &Place) -> Result<Script, String> {
         let mut command = Command::new("node");
         command.arg(source(file)).arg(&place.kubeconfig).arg(library);
+        Self::start(command, place)
+    }
+
+    /// A program that `make tools` has built.
+    pub fn program(path: &Path, place: &Place) -> Result<Script, String> {
+        let mut command = Command::new(path);
+        command.arg(&place.kubeconfig);
         Self::start(command, place)
     }
 
