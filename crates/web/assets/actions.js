@@ -126,6 +126,7 @@ export function retryFailed(job) {
         listAll(listPath(BATCH, namespace, 'jobs'), {}, undefined, (other) => all.push(neighbour(other))),
       ]);
       const fresh = await getJson(objectPath(BATCH, namespace, 'jobs', name));
+      if (fresh.metadata.uid !== job.metadata.uid) throw new Error('The Job has been replaced by another one of that name.');
       const made = retryJob(fresh, all, (version.gitVersion ?? '').includes('+tally.'));
       await send('POST', listPath(BATCH, namespace, 'jobs'), { body: made });
       location.hash = `#/jobs/${namespace}/${made.metadata.name}`;

@@ -116,17 +116,33 @@ export async function listAll(path, query, signal, each, onPage = () => {}) {
   }
 }
 
+/** The longest line of a log, and of a watch: an object has at most a few megabytes. */
+const LINE_MAX = 8 << 20;
+
 /** Passes the lines of a response to `onLines(array)` as they arrive, the last one also without a newline. */
 export async function readLines(response, onLines) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
-  let rest = '';
+  // The parts of a line whose end has not arrived, and their length. What is longer than a line may be is dropped.
+  let parts = [], length = 0;
+  const add = (part) => {
+    if (length < LINE_MAX) parts.push(part.slice(0, LINE_MAX - length));
+    length += part.length;
+  };
+  const take = () => {
+    const line = parts.join('') + (length > LINE_MAX ? ' …' : '');
+    [parts, length] = [[], 0];
+    return line;
+  };
   for (;;) {
     const { done, value } = await reader.read();
-    rest += done ? decoder.decode() : decoder.decode(value, { stream: true });
-    const lines = rest.split('\n');
-    rest = lines.pop();
-    if (done && rest !== '') lines.push(rest);
+    const pieces = (done ? decoder.decode() : decoder.decode(value, { stream: true })).split('\n');
+    const lines = [];
+    for (const [at, piece] of pieces.entries()) {
+      if (at > 0) lines.push(take());
+      add(piece);
+    }
+    if (done && length > 0) lines.push(take());
     if (lines.length > 0) onLines(lines);
     if (done) return;
   }

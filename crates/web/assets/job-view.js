@@ -13,7 +13,7 @@ import {
 } from './model.js';
 import { Explanation, YamlView, badge, jobHref, lastList, readQuery } from './parts.js';
 import { readIndexes } from './ranges.js';
-import { failedIndexes, isFinished } from './retry.js';
+import { hasFailedIndexes, isFinished } from './retry.js';
 import { VirtualList } from './vlist.js';
 
 /** For Jobs with more completions, the Pods that had succeeded before the page was opened are not loaded. */
@@ -499,7 +499,7 @@ export class JobView {
     suspend.hidden = parallelism.hidden = finished;
     const retryable = finished && spec.completionMode === 'Indexed' && compact.state === 'failed';
     retry.hidden = !retryable;
-    retry.disabled = gone || (retryable && failedIndexes(job).length === 0);
+    retry.disabled = gone || (retryable && !hasFailedIndexes(job));
     remove.disabled = this.deleted === true;
   }
 

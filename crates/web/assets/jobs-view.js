@@ -54,7 +54,7 @@ export class JobsView {
     const query = readQuery();
     this.filter = {
       q: query.get('q') ?? '', state: query.get('state') ?? '', label: query.get('label') ?? '', ns: query.get('ns') ?? '',
-      sort: query.get('sort') in JOB_SORTS ? query.get('sort') : '', reverse: query.get('reverse') ?? '',
+      sort: Object.hasOwn(JOB_SORTS, query.get('sort') ?? '') ? query.get('sort') : '', reverse: query.get('reverse') ?? '',
     };
     const changed = throttled(() => this.filterChanged(), 80);
     const input = (name, props) => h('input', {

@@ -184,7 +184,7 @@ export const JOB_SORTS = {
 
 /** Sorts in place. */
 export function sortJobs(jobs, column, reverse, now) {
-  const sort = JOB_SORTS[column] ?? JOB_SORTS.recent;
+  const sort = Object.hasOwn(JOB_SORTS, column) ? JOB_SORTS[column] : JOB_SORTS.recent;
   const sign = reverse ? -1 : 1;
   if (sort.compare) return jobs.sort((a, b) => sign * sort.compare(a, b));
   const values = new Map(jobs.map((job) => [job, sort.value(job, now)]));

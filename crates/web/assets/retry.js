@@ -1,7 +1,7 @@
 // The Job that runs the failed indexes of a finished Job again: the same Job that `tally run --retry-failed` creates (RETRY-1).
 
 import { RETRY_INDEXES_ANNOTATION, RETRY_OF_ANNOTATION, condition } from './model.js';
-import { readIndexes, writeIndexes } from './ranges.js';
+import { countIndexes, readIndexes, writeIndexes } from './ranges.js';
 
 const GENERATED = ['batch.kubernetes.io/controller-uid', 'batch.kubernetes.io/job-name', 'controller-uid', 'job-name'];
 const PART_OF = 'tally.dev/part-of', FIRST_INDEX = 'tally.dev/first-index', PARALLELISM = 'tally.dev/parallelism';
@@ -26,11 +26,24 @@ export function isFinished(job) {
   return condition(job, 'Complete') !== undefined || condition(job, 'Failed') !== undefined;
 }
 
+/** More indexes are not listed here: that would take long. */
+const MOST_INDEXES = 1_000_000;
+
+/** Whether there are indexes to retry, without a list of them. */
+export function hasFailedIndexes(job) {
+  const { spec = {}, status = {} } = job;
+  if (spec.completionMode !== 'Indexed') return false;
+  const size = spec.completions ?? 0;
+  if (countIndexes(status.failedIndexes, size) > 0) return true;
+  return condition(job, 'Complete') === undefined && countIndexes(status.completedIndexes, size) < size;
+}
+
 /** The indexes that have failed for good, or all that have not succeeded if none has failed for good. */
 export function failedIndexes(job) {
   const { spec = {}, status = {} } = job;
   if (spec.completionMode !== 'Indexed') return [];
   const size = spec.completions ?? 0;
+  if (size > MOST_INDEXES) throw new Error(`The Job has too many completions for this page: more than ${MOST_INDEXES}. Use tally run --retry-failed.`);
   const failed = readIndexes(status.failedIndexes, size);
   if (failed.length > 0 || condition(job, 'Complete')) return failed;
   const done = new Set(readIndexes(status.completedIndexes, size));
@@ -60,6 +73,7 @@ export function retryJob(job, all, isTally) {
   const earlier = metadata.annotations?.[RETRY_INDEXES_ANNOTATION];
   let originals = indexes;
   if (earlier !== undefined) {
+    if (countIndexes(earlier) > MOST_INDEXES) throw new Error('The list of indexes of the first Job is too long for this page.');
     const first = readIndexes(earlier);
     originals = indexes.filter((at) => at < first.length).map((at) => first[at]);
   }

@@ -35,8 +35,12 @@ use crate::{Explain, assets};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 256;
+/// Streams at once. Each is a request to the API server, whose connection has a limit of its own.
+const MOST_STREAMS: usize = 128;
+/// How often a stream looks whether its session is still open.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a browser may take to send the head of a request, and between two requests.
-const HEAD_WITHIN: Duration = Duration::from_secs(60);
+const HEAD_WITHIN: Duration = Duration::from_secs(15);
 /// How long a browser may take to send a body.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// The maximum length of a body: that of an object.
@@ -68,6 +72,7 @@ struct Inner {
     /// Nothing is loaded from elsewhere, and text never becomes a script or a style.
     policy: HeaderValue,
     sessions: Mutex<Sessions>,
+    streams: Arc<Semaphore>,
     random: SystemRandom,
 }
 
@@ -84,7 +89,8 @@ impl WebServer {
         // An address is ASCII.
         let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
         let (sessions, random) = (Mutex::default(), SystemRandom::new());
-        Self(Arc::new(Inner { remote, explain, host, cookie, policy, sessions, random }))
+        let streams = Arc::new(Semaphore::new(MOST_STREAMS));
+        Self(Arc::new(Inner { remote, explain, host, cookie, policy, sessions, streams, random }))
     }
 
     /// A new link to the page. It can be used once, within ten minutes. None: this machine has no random numbers.
@@ -284,9 +290,14 @@ impl Inner {
             return Err(Refused { code: 403, why: "only the page itself may open a stream".to_owned() });
         }
         let path = request.uri().path_and_query().map_or_else(String::new, |path| path.as_str().to_owned());
+        let Ok(place) = self.streams.clone().try_acquire_owned() else {
+            return Err(Refused { code: 503, why: format!("there are {MOST_STREAMS} streams already") });
+        };
+        let session = cookie(request.headers(), &self.cookie).unwrap_or_default().to_owned();
         let upgrade = hyper::upgrade::on(&mut request);
         let inner = self.clone();
         tokio::spawn(async move {
+            let _place = place;
             let Ok(upgraded) = upgrade.await else { return };
             let config = WebSocketConfig::default()
                 .max_message_size(Some(LONGEST_MESSAGE))
@@ -295,7 +306,7 @@ impl Inner {
                 .write_buffer_size(0)
                 .max_write_buffer_size(4 << 20);
             let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-            inner.send_stream(socket, &path).await;
+            inner.send_stream(socket, &path, &session).await;
         });
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{KEY_SUFFIX}").as_bytes());
         let accept = HeaderValue::try_from(base64(hash.as_ref())).map_err(|_| bad("a key of a WebSocket is needed"))?;
@@ -309,7 +320,7 @@ impl Inner {
     }
 
     /// The first message is the code of the response, as text; the others are its body, as bytes.
-    async fn send_stream<S>(&self, socket: WebSocketStream<S>, path: &str)
+    async fn send_stream<S>(&self, socket: WebSocketStream<S>, path: &str, session: &str)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
@@ -343,9 +354,15 @@ impl Inner {
         };
         // The end of the browser's side ends the stream: whoever looked at it is gone.
         let closed = async { while let Some(Ok(_)) = source.next().await {} };
+        let session_ended = async {
+            while self.sessions().exists(session, Instant::now()) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
         tokio::select! {
             () = sending => {}
             () = closed => {}
+            () = session_ended => {}
         }
     }
 }

@@ -57,6 +57,11 @@ impl Sessions {
         }
     }
 
+    /// The same, without keeping it open for longer.
+    pub fn exists(&self, session: &str, now: Instant) -> bool {
+        self.open.get(&hash(session)).is_some_and(|last| now.duration_since(*last) < IDLE_FOR)
+    }
+
     pub fn close(&mut self, session: &str) {
         self.open.remove(&hash(session));
     }
@@ -78,8 +83,9 @@ mod tests {
         assert!(sessions.open("t1", "s1", now) && sessions.is_open("s1", now));
         assert!(!sessions.open("t1", "s2", now), "the link was used");
         assert!(!sessions.is_open("s2", now) && !sessions.is_open("", now) && !sessions.is_open("t1", now));
+        assert!(sessions.exists("s1", now) && !sessions.exists("s1", now + IDLE_FOR));
         sessions.close("s1");
-        assert!(!sessions.is_open("s1", now));
+        assert!(!sessions.is_open("s1", now) && !sessions.exists("s1", now));
     }
 
     #[test]

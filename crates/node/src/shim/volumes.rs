@@ -361,7 +361,10 @@ fn move_away(dir: &Path, away: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // An earlier directory with this UID could not be deleted. UIDs are not reused, so it does not matter how long
         // this takes.
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => delete(dir).map(|()| true),
+        // The directory is on a disk of its own, as claims may be: it is deleted in place.
+        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::CrossesDevices) => {
+            delete(dir).map(|()| true)
+        }
         outcome => outcome.map(|()| true),
     }
 }

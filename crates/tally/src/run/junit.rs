@@ -17,9 +17,16 @@ use crate::look::{attempts, jobs};
 
 /// Whether the file can be written: to be asked before hours of work.
 pub fn check(file: &Path) -> Result<(), RunError> {
+    if file.is_dir() || file.file_name().is_none() {
+        return Err(unusable(file, &std::io::ErrorKind::IsADirectory.into()));
+    }
     let beside = beside(file);
-    let written = std::fs::write(&beside, "").and_then(|()| std::fs::remove_file(&beside));
-    written.map_err(|error| unusable(file, &error))
+    match std::fs::File::create_new(&beside) {
+        Ok(_) => std::fs::remove_file(&beside).map_err(|error| unusable(file, &error)),
+        // Of a run that was killed.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(unusable(file, &error)),
+    }
 }
 
 /// Writes the file beside its place first: a file that is there is complete.

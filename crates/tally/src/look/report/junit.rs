@@ -1,6 +1,9 @@
 //! The JUnit form of test results, which CI systems show: a Job is a suite, a task is a case.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+
+use tally_core::indexes::IndexSet;
 
 use super::{ReportedJob, escape};
 use crate::look::attempts::AttemptRow;
@@ -28,6 +31,8 @@ pub fn document(jobs: &[ReportedJob]) -> String {
 struct Suite<'a> {
     reported: &'a ReportedJob,
     cases: Vec<Case<'a>>,
+    /// Indexes that were counted and of which no attempt is known: their Pods are gone.
+    without_attempts: usize,
     /// The Job failed, but none of its tasks: why.
     error: Option<String>,
 }
@@ -73,19 +78,29 @@ impl<'a> Suite<'a> {
             let attempt = case.attempts[0];
             !(is_complete && attempt.index.is_none() && !one_task && !case.attempts.iter().any(|it| it.has_succeeded()))
         });
+        // What the Job has counted decides: of a Job on a cluster, the Pod that succeeded may be gone.
+        let [completed, failed] =
+            [&job.completed_indexes, &job.failed_indexes].map(|text| IndexSet::read_tolerant(text, u32::MAX));
         for case in &mut cases {
+            let index = case.attempts.first().and_then(|attempt| attempt.index);
             case.result = match case.attempts.last() {
+                _ if index.is_some_and(|index| completed.contains(index)) => CaseResult::Passed,
+                _ if index.is_some_and(|index| failed.contains(index)) => CaseResult::Failed,
                 Some(last) if last.has_succeeded() => CaseResult::Passed,
                 Some(last) if last.has_failed() => CaseResult::Failed,
                 _ => CaseResult::Skipped,
             };
         }
+        let known: BTreeSet<u32> = reported.attempts.iter().filter_map(|attempt| attempt.index).collect();
+        let counted = completed.len() + failed.len();
+        let known = known.into_iter().filter(|index| completed.contains(*index) || failed.contains(*index)).count();
+        let without_attempts = counted.saturating_sub(known);
         let has_failed_case = cases.iter().any(|case| case.result == CaseResult::Failed);
         let error = (job.state == "Failed" && !has_failed_case).then(|| verdict(job));
         if error.is_some() {
             cases.push(Case { name: job.name.clone(), attempts: Vec::new(), result: CaseResult::Error });
         }
-        Self { reported, cases, error }
+        Self { reported, cases, error, without_attempts }
     }
 
     fn failures(&self) -> usize {
@@ -112,6 +127,9 @@ impl<'a> Suite<'a> {
         );
         let mut properties = vec![("state", job.state.clone()), ("succeeded", job.succeeded.to_string())];
         properties.push(("failed", job.failed.to_string()));
+        if self.without_attempts > 0 {
+            properties.push(("indexes without an attempt", self.without_attempts.to_string()));
+        }
         if *dropped > 0 {
             properties.push(("attempts without a record", dropped.to_string()));
         }
@@ -134,12 +152,20 @@ impl<'a> Suite<'a> {
             took as f64 / 1e3
         );
         let mut inside = String::new();
+        // The attempt that succeeded may be unknown.
+        let is_known =
+            case.attempts.last().is_some_and(|last| last.has_succeeded() == (case.result == CaseResult::Passed));
         let (last, before) = match case.attempts.split_last() {
-            Some((last, before)) => (Some(*last), before),
-            None => (None, &[][..]),
+            Some((last, before)) if is_known => (Some(*last), before),
+            _ => (None, &case.attempts[..]),
         };
         match case.result {
-            CaseResult::Failed => inside += &last.map(|last| failure("failure", last)).unwrap_or_default(),
+            CaseResult::Failed => {
+                inside += &last.map_or_else(
+                    || "      <failure message=\"failed\"/>\n".to_owned(),
+                    |last| failure("failure", last),
+                );
+            }
             CaseResult::Skipped => inside += "      <skipped message=\"it did not end\"/>\n",
             CaseResult::Error => {
                 let why = escape(self.error.as_deref().unwrap_or_default());
@@ -232,6 +258,17 @@ mod tests {
         assert!(text.contains("tests=\"1\" failures=\"0\""), "{text}");
         let text = document(&[reported("Complete", 1, attempts())]);
         assert!(text.contains("tests=\"1\" failures=\"0\"") && text.contains("flakyFailure"), "{text}");
+    }
+
+    /// On a cluster the Pods that succeeded were deleted, and those that failed before are there.
+    #[test]
+    fn what_the_job_has_counted_decides() {
+        let mut complete = reported("Complete", 3, vec![attempt(Some(0), 1, Some(3)), attempt(Some(1), 1, Some(4))]);
+        complete.job.completed_indexes = "0-2".into();
+        let text = document(&[complete]);
+        assert!(text.contains("tests=\"2\" failures=\"0\""), "{text}");
+        assert!(text.contains("flakyFailure type=\"exit 3\""), "{text}");
+        assert!(text.contains("name=\"indexes without an attempt\" value=\"1\""), "{text}");
     }
 
     #[test]
