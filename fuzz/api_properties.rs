@@ -184,10 +184,11 @@ fn check_owned(fields: &Value, value: &Value, manager: &Value) {
             }
             ("k:", text) => {
                 let keys: Value = serde_json::from_str(text).expect("keys");
-                // A key that is not given has its default.
+                // A key that is not given, or null, has its default.
                 let fits = |item: &Value| {
+                    let given = |name: &str| item.get(name).filter(|given| !given.is_null());
                     let mut keys = keys.as_object().into_iter().flatten();
-                    item.is_object() && keys.all(|(name, key)| item.get(name).is_none_or(|given| given == key))
+                    item.is_object() && keys.all(|(name, key)| given(name).is_none_or(|given| given == key))
                 };
                 value.as_array().and_then(|list| list.iter().find(|item| fits(item)))
             }

@@ -508,7 +508,12 @@ export class JobView {
     this.now = Date.now();
     this.showHead();
     this.part?.tick?.();
-    if (!isFinished(this.job) && this.now - this.explanation.last > 15000) this.explanation.refresh();
+    const finished = isFinished(this.job);
+    // Once more after its end: what it waited for is over.
+    if ((!finished || !this.explainedEnd) && this.now - this.explanation.last > (finished ? 4000 : 15000)) {
+      this.explainedEnd = finished;
+      this.explanation.refresh();
+    }
   }
 
   recolour() { this.part?.recolour?.(); }

@@ -86,7 +86,8 @@ export class Explanation {
         next.slice(0, 5).map(({ at, what }) => line(dateTime(Date.parse(at)), what))),
       reasons.length > 0 ? h('details', { open }, h('summary', null, `Reasons (${reasons.length})`),
         h('ul', null, reasons.map(({ reason, message }) => h('li', null, h('b', null, reason), ' ', message)))) : '');
-    this.element.hidden = !summary;
+    // Where nothing is wrong, the facts below say enough.
+    this.element.hidden = reasons.length === 0 && next.length === 0;
   }
 
   destroy() { this.control.abort(); }

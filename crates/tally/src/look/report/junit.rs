@@ -75,8 +75,8 @@ impl<'a> Suite<'a> {
         let is_complete = job.state == "Complete";
         // A Pod that was replaced by another one is not a task that failed.
         cases.retain(|case| {
-            let attempt = case.attempts[0];
-            !(is_complete && attempt.index.is_none() && !one_task && !case.attempts.iter().any(|it| it.has_succeeded()))
+            let is_replaceable = is_complete && !one_task && case.attempts[0].index.is_none();
+            !is_replaceable || case.attempts.iter().any(|attempt| attempt.has_succeeded())
         });
         // What the Job has counted decides: of a Job on a cluster, the Pod that succeeded may be gone.
         let [completed, failed] =
