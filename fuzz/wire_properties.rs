@@ -141,7 +141,10 @@ fn check_message(body: &[u8], wanted: (&str, &str, &str)) {
     let decode = |body: &[u8]| decode_as(group, version, kind, body, Format::Protobuf, FieldValidation::Strict);
     match decode(body) {
         Ok(decoded) => {
-            let written = protobuf::document(&decoded.object).expect("an object of a kind with numbers");
+            let Some(written) = protobuf::document(&decoded.object) else {
+                assert_eq!(group, "metrics.k8s.io", "{kind} has no numbers");
+                return;
+            };
             let again = decode(&written).expect("what was written can be read").object;
             assert_eq!(again, decoded.object, "it is written and read as itself");
         }
