@@ -2,7 +2,7 @@
 //!
 //! The browser is Debian's chromium, which `make tools` installs; `CHROMIUM` names another one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -165,10 +165,29 @@ impl Browser {
         std::fs::write(file, picture.expect("a picture")).expect("a file");
     }
 
-    /// The bytes of the script heap, and of everything else that the page holds in nodes and listeners.
-    pub fn heap(&mut self, tab: &Tab) -> u64 {
+    /// The memory of the largest process of this browser that shows pages, in bytes, after a collection of garbage.
+    pub fn memory(&mut self, tab: &Tab) -> u64 {
         self.call(Some(&tab.session), "HeapProfiler.collectGarbage", json!({}));
-        self.call(Some(&tab.session), "Runtime.getHeapUsage", json!({}))["usedSize"].as_f64().expect("bytes") as u64
+        let mut processes = BTreeMap::new();
+        for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+            processes.insert(pid, (parent.unwrap_or(0), entry.path()));
+        }
+        let is_ours = |pid: u32| {
+            std::iter::successors(Some(pid), |pid| processes.get(pid).map(|(parent, _)| *parent))
+                .take(20)
+                .any(|pid| pid == self.child.id())
+        };
+        let memory = |path: &Path| {
+            let command = std::fs::read_to_string(path.join("cmdline")).unwrap_or_default();
+            let pages = std::fs::read_to_string(path.join("smaps_rollup")).unwrap_or_default();
+            let line = pages.lines().find_map(|line| line.strip_prefix("Pss:"))?.trim().strip_suffix(" kB")?;
+            command.contains("--type=renderer").then_some(line.trim().parse::<u64>().ok()? * 1024)
+        };
+        let ours = processes.iter().filter(|(pid, _)| is_ours(**pid));
+        ours.filter_map(|(_, (_, path))| memory(path)).max().expect("a process that shows the page")
     }
 
     /// What went wrong in the scripts of this tab, and what its policy refused.
