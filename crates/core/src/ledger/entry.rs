@@ -251,18 +251,20 @@ impl Entry {
     }
 
     /// The first criteria of RM-2: unscheduled, then by phase, then not ready. A Pod that has already lost its
-    /// finalizer, or may have lost it by our own request, comes before all others: its removal has begun, and its result can
-    /// no longer be counted (H2). Another Pod in its place could be one too many.
+    /// finalizer comes before all others: its removal has begun, and its result can no longer be counted (H2). Then come
+    /// those that may have lost it by our own request: another Pod in their place could be one too many.
     pub fn removal_class(&self, resume: bool) -> u8 {
         let phase = match self.phase {
             Phase::Pending => 0,
             Phase::Unknown => 1,
             _ => 2,
         };
-        u8::from(self.tracked && !self.removal_unknown && resume) << 4
-            | u8::from(self.scheduled) << 3
-            | phase << 1
-            | u8::from(self.ready)
+        let begun = match (self.tracked && resume, self.removal_unknown) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+        begun << 4 | u8::from(self.scheduled) << 3 | phase << 1 | u8::from(self.ready)
     }
 
     /// The further criteria of RM-2, within a class: the Pod with the lesser rank is removed first.
@@ -284,7 +286,7 @@ pub(crate) struct RemovalRank {
 }
 
 /// The number of removal classes.
-pub(crate) const CLASSES: usize = 32;
+pub(crate) const CLASSES: usize = 48;
 /// In no class.
 pub(crate) const NOWHERE: u8 = u8::MAX;
 

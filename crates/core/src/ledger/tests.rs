@@ -800,9 +800,18 @@ fn a_pod_whose_removal_may_have_begun_is_removed_before_others() {
     // By its phase the new one would go first.
     bench.sees(pod("c", 23, "Pending"));
     assert_eq!(removals(&mut bench), ["b"]);
+    // One that has certainly lost its finalizer goes first (crash_sweep, limits, seed 8).
+    bench.ledger.removal_unknown(&uid("b"));
+    bench.ledger.pod_answered(&uid("b"));
+    bench.sees(released(pod("d", 23, "Running")));
+    bench.ledger.pod_gone(&uid("c"), Revision(24));
+    assert_eq!(removals(&mut bench), ["d"]);
+    bench.ledger.pod_gone(&uid("d"), Revision(25));
+    bench.sees(pod("c", 26, "Pending"));
+    assert_eq!(removals(&mut bench), ["b"]);
     // What has happened to it is known now.
     bench.ledger.pod_refused(&uid("b"), bench.now);
-    bench.sees(pod("b", 24, "Running"));
+    bench.sees(pod("b", 27, "Running"));
     assert_eq!(removals(&mut bench), ["c"]);
 }
 

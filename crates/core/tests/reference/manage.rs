@@ -82,7 +82,7 @@ impl<'a> Look<'a> {
     /// RM-1, in the order of removal.
     fn victims(&self, at_least: usize) -> Vec<&'a PodView> {
         let mut rest: Vec<&PodView> = self.pods().filter(|pod| self.active(pod)).collect();
-        rest.sort_by_key(|pod| (!self.facts.unknown_removals.contains(&pod.uid) && pod.tracked, removal_order(pod)));
+        rest.sort_by_key(|pod| (pod.tracked, !self.facts.unknown_removals.contains(&pod.uid), removal_order(pod)));
         let mut victims = Vec::new();
         if self.facts.job.spec.is_indexed() && !self.facts.job.spec.suspend {
             let all = std::mem::take(&mut rest);
