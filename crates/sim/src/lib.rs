@@ -9,7 +9,7 @@ pub mod choices;
 pub mod cluster;
 pub mod counters;
 mod election;
-mod explained;
+pub mod explained;
 mod heal;
 mod host;
 mod judge;
