@@ -97,7 +97,7 @@ impl WebServer {
     pub fn link(&self) -> Option<String> {
         let token = self.0.secret()?;
         let link = format!("http://{}/?token={token}", self.0.host);
-        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner).add_link(&token, Instant::now());
+        self.0.sessions().add_link(&token, Instant::now());
         Some(link)
     }
 
@@ -352,7 +352,7 @@ impl Inner {
             }
             let _ = send(Message::Close(None)).await;
         };
-        // The end of the browser's side ends the stream: whoever looked at it is gone.
+        // The end of the browser's side ends the stream: nothing reads it any more.
         let closed = async { while let Some(Ok(_)) = source.next().await {} };
         let session_ended = async {
             while self.sessions().exists(session, Instant::now()) {

@@ -1,6 +1,6 @@
 //! The JUnit form of test results, which CI systems show: a Job is a suite, a task is a case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use tally_core::indexes::IndexSet;
@@ -58,6 +58,7 @@ impl<'a> Suite<'a> {
     fn of(reported: &'a ReportedJob) -> Self {
         let job = &reported.job;
         let mut cases: Vec<Case<'a>> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         // With one completion all attempts are of the same task. Otherwise a task without an index has one attempt: its Pod.
         let one_task = job.total == Some(1);
         for attempt in &reported.attempts {
@@ -67,10 +68,11 @@ impl<'a> Suite<'a> {
                 None => attempt.pod.clone(),
             };
             let name = if attempt.several { format!("{name} {}", attempt.container) } else { name };
-            match cases.iter_mut().rev().take(1).find(|case| case.name == name) {
-                Some(case) => case.attempts.push(attempt),
-                None => cases.push(Case { name, attempts: vec![attempt], result: CaseResult::Passed }),
+            let place = *places.entry(name.clone()).or_insert(cases.len());
+            if place == cases.len() {
+                cases.push(Case { name, attempts: Vec::new(), result: CaseResult::Skipped });
             }
+            cases[place].attempts.push(attempt);
         }
         let is_complete = job.state == "Complete";
         // A Pod that was replaced by another one is not a task that failed.
@@ -85,6 +87,8 @@ impl<'a> Suite<'a> {
             let index = case.attempts.first().and_then(|attempt| attempt.index);
             case.result = match case.attempts.last() {
                 _ if index.is_some_and(|index| completed.contains(index)) => CaseResult::Passed,
+                // One container of a Pod that failed.
+                Some(last) if last.several && last.has_succeeded() => CaseResult::Passed,
                 _ if index.is_some_and(|index| failed.contains(index)) => CaseResult::Failed,
                 Some(last) if last.has_succeeded() => CaseResult::Passed,
                 Some(last) if last.has_failed() => CaseResult::Failed,
@@ -269,6 +273,22 @@ mod tests {
         assert!(text.contains("tests=\"2\" failures=\"0\""), "{text}");
         assert!(text.contains("flakyFailure type=\"exit 3\""), "{text}");
         assert!(text.contains("name=\"indexes without an attempt\" value=\"1\""), "{text}");
+    }
+
+    /// Attempts come ordered by index and start: those of two containers alternate.
+    #[test]
+    fn containers_of_a_pod_are_cases_of_their_own() {
+        let of = |container: &str, number, code| AttemptRow {
+            container: container.into(),
+            several: true,
+            ..attempt(Some(0), number, Some(code))
+        };
+        let attempts = vec![of("a", 1, 0), of("b", 1, 3), of("a", 2, 0), of("b", 2, 3)];
+        let mut failed = reported("Failed", 1, attempts);
+        failed.job.failed_indexes = "0".into();
+        let text = document(&[failed]);
+        assert!(text.contains("tests=\"2\" failures=\"1\" errors=\"0\""), "{text}");
+        assert!(text.contains("name=\"index 0 a\" time=\"3.000\"/>"), "{text}");
     }
 
     #[test]
