@@ -21,6 +21,7 @@ fn has_controller(object: &Value) -> bool {
 const NAME_ATTEMPTS: usize = 8;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
+const MANAGERS: &str = "managedFields";
 
 /// The other objects of the resource of a new object.
 struct StoredSiblings<'a> {
@@ -114,6 +115,8 @@ impl Registry {
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         let mut attempt = 1;
+        // No rule is about them, and they are half of an object.
+        let mut managers = metadata(&mut object).remove(MANAGERS);
         for _ in 0..MOST_ROUNDS {
             let mut candidate = object.clone();
             if generated {
@@ -160,7 +163,10 @@ impl Registry {
             if unsettled {
                 settle(resource, &mut candidate);
             }
-            let stored = view::to_stored(resource, candidate);
+            if let Some(managers) = managers.take() {
+                metadata(&mut candidate).insert(MANAGERS.to_owned(), managers);
+            }
+            let mut stored = view::to_stored(resource, candidate);
             let key = key(resource, namespace, &name);
             let written = if options.dry_run {
                 match self.store.get(&key) {
@@ -176,10 +182,16 @@ impl Registry {
                     Some(seen) => self.store.commit_beside(write, seen.clone()).await,
                     None => self.store.commit(write).await,
                 };
-                committed.map(|entry| {
-                    self.decoded.keep(key, stored, &entry);
-                    entry.value.clone()
-                })
+                match committed {
+                    Ok(entry) => {
+                        self.decoded.keep(key, stored, &entry);
+                        Ok(entry.value.clone())
+                    }
+                    Err(error) => {
+                        managers = metadata(&mut stored).remove(MANAGERS);
+                        Err(error)
+                    }
+                }
             };
             match written {
                 Ok(bytes) => {

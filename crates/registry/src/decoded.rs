@@ -49,10 +49,15 @@ impl DecodedObjects {
         metadata(&mut value).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         debug_assert_eq!(value, text::parse(&entry.value), "what is kept is what a reader of the stored text gets");
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forgotten = HashMap::new();
         if kept.young.len() >= MOST {
-            kept.old = std::mem::take(&mut kept.young);
+            forgotten = std::mem::take(&mut kept.young);
+            std::mem::swap(&mut kept.old, &mut forgotten);
         }
         kept.young.insert(key, (entry.revision, value));
+        // That takes time, and others need not wait for it.
+        drop(kept);
+        drop(forgotten);
     }
 }
 

@@ -85,7 +85,8 @@ pub fn created(resource: &Resource, new: &mut Value, writer: Writer<'_>) {
         Given::Entries(entries) => entries,
         Given::Nothing | Given::Reset => Vec::new(),
     };
-    let entries = updated_entries(resource, structure, &structure.zero().into(), new, entries, writer);
+    let differs = typed::difference(MergeStrategy::Struct(structure), structure.zero(), new);
+    let entries = updated_entries(resource, differs, entries, writer);
     write(new, entries);
 }
 
@@ -105,7 +106,8 @@ pub fn updated(resource: &Resource, old: &Value, new: &mut Value, writer: Writer
     if entries.is_empty() {
         return write(new, entries);
     }
-    let entries = updated_entries(resource, structure, old, new, entries, writer);
+    let differs = typed::difference(MergeStrategy::Struct(structure), old, new);
+    let entries = updated_entries(resource, differs, entries, writer);
     write(new, entries);
 }
 
@@ -123,12 +125,12 @@ pub fn applied(
     };
     check(resource, structure, config)?;
     let strategy = MergeStrategy::Struct(structure);
-    let zero = Value::from(structure.zero());
-    let live = old.unwrap_or(&zero);
+    let zero = structure.zero();
+    let live = old.unwrap_or(zero);
     let mut entries = old.and_then(entries).unwrap_or_default();
     if let (true, Some(old)) = (entries.is_empty(), old) {
         let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", now: writer.now };
-        entries = updated_entries(resource, structure, &zero, old, entries, writer);
+        entries = updated_entries(resource, typed::difference(strategy, zero, old), entries, writer);
     }
     let own = Id::new(APPLY, resource, writer);
     let mut fields = typed::fields_of(strategy, config);
@@ -268,24 +270,24 @@ impl Id {
 
 fn updated_entries(
     resource: &Resource,
-    structure: &'static Struct,
-    old: &Value,
-    new: &Value,
+    mut differs: Difference,
     mut entries: Vec<Entry>,
     writer: Writer<'_>,
 ) -> Vec<Entry> {
-    let mut differs = typed::difference(MergeStrategy::Struct(structure), old, new);
     leave_out_all(&mut differs, resource, writer.subresource);
     if differs.added.is_empty() && differs.changed.is_empty() && differs.removed.is_empty() {
         return entries;
     }
     let own = Id::new(UPDATE, resource, writer);
     let before = entries.iter().position(|entry| entry.id == own).map(|at| entries.remove(at));
-    let written = fields::union(&differs.added, &differs.changed);
+    let mut written = differs.added;
+    fields::add(&mut written, &differs.changed);
     subtract(&mut entries, &written, &differs.removed);
     let mut fields = before.map(|entry| entry.fields).unwrap_or_default();
     fields::remove(&mut fields, &differs.removed);
-    if !fields::contains(&fields, &written) {
+    if fields.is_empty() {
+        fields = written;
+    } else if !fields::contains(&fields, &written) {
         fields::add(&mut fields, &written);
     }
     if !fields.is_empty() {

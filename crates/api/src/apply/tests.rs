@@ -196,7 +196,7 @@ proptest! {
         let strategy = MergeStrategy::Struct(structure(resource("pods")).unwrap());
         let mut all = FieldSet::new();
         entries(&three).unwrap().iter().for_each(|entry| fields::add(&mut all, &entry.fields));
-        let mut there = typed::difference(strategy, &structure(resource("pods")).unwrap().zero().into(), &without_managers(&three));
+        let mut there = typed::difference(strategy, structure(resource("pods")).unwrap().zero(), &without_managers(&three));
         leave_out_all(&mut there, resource("pods"), "");
         let unowned = fields::difference(&fields::union(&there.added, &there.changed), &typed::with_named(strategy, &all));
         prop_assert!(unowned.is_empty(), "{:?} in {three}", fields::paths(&unowned));

@@ -38,7 +38,7 @@ pub fn conform(structure: &'static Struct, node: &JsonNode<'_>, words: Words, te
     let mut pass = Pass { words, tell, steps: Vec::new(), told: Vec::new(), wrong: None, unsettled: false };
     let object = match node {
         JsonNode::Map(entries) => pass.structure(structure, entries)?,
-        _ => structure.zero(),
+        _ => structure.zero().as_object().cloned().unwrap_or_default(),
     };
     if let Some(wrong) = pass.wrong {
         return Err(wrong);
@@ -100,10 +100,8 @@ impl<'n> Pass<'n> {
             }
         }
         for field in &structure.fields {
-            if let Some(zero) = field.zero()
-                && !out.contains_key(field.name)
-            {
-                out.insert(field.name.to_owned(), zero);
+            if field.shows_zero() && !out.contains_key(field.name) {
+                out.insert(field.name.to_owned(), field.ty.zero());
             }
         }
         Ok(out)

@@ -3,7 +3,7 @@
 //! The form of `v1` is stored. The rules of `events.k8s.io/v1` are stricter, but their errors name the fields as in
 //! `v1`, as in kube-apiserver.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::field::{At, FieldError};
 use crate::kinds::{Conversion, Part, Rules};
@@ -193,7 +193,7 @@ fn converted(event: &Value, group: &str, rename: impl Fn(&str) -> Option<&'stati
     let form = schema().kind(group, "v1", "Event");
     // The fields that an empty Event of this form shows: some fields may not be omitted, and which ones differs between
     // the forms.
-    let mut result = form.map_or_else(Map::new, |form| form.zero());
+    let mut result = form.and_then(|form| form.zero().as_object().cloned()).unwrap_or_default();
     for (field, value) in event.as_object().into_iter().flatten() {
         let name = rename(field).unwrap_or(field);
         let left_out = form.and_then(|form| form.field(name)).is_none_or(|field| field.omit_empty);

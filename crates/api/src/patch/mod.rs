@@ -26,6 +26,8 @@ use crate::status_error::{Details, StatusError};
 /// The most operations of a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
 
+const MANAGERS: &str = "managedFields";
+
 /// The result of applying the patch to `current`, conformed to the schema. `current` conforms already.
 pub fn patched(
     resource: &Resource,
@@ -39,9 +41,13 @@ pub fn patched(
     let told = if tell { document.told() } else { Vec::new() };
     let mut value = document.apply(resource, current)?;
     let untouched = document.untouched(&mut value);
+    let managers = document.untouched_managers(&mut value);
     let mut decoded = hold(resource, kind, &document, &value, told, validation)?;
     if let Value::Object(object) = &mut decoded.object {
         object.extend(untouched);
+    }
+    if let (Some(managers), Some(metadata)) = (managers, decoded.object.get_mut("metadata")) {
+        metadata[MANAGERS] = managers;
     }
     Ok(decoded)
 }
@@ -145,6 +151,18 @@ impl<'t> Document<'t> {
         let (held, untouched) = std::mem::take(object).into_iter().partition(|(name, _)| stays(name));
         *object = held;
         untouched
+    }
+
+    /// The same for the managers of the fields, which are half of an object.
+    fn untouched_managers(&self, value: &mut Value) -> Option<Value> {
+        let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named))) = self else { return None };
+        let (_, JsonNode::Map(metadata)) = named.iter().find(|(name, _)| name == "metadata")? else { return None };
+        let is_named =
+            |(name, _): &(std::borrow::Cow<'_, str>, JsonNode<'_>)| name == MANAGERS || name.starts_with('$');
+        if named.iter().any(is_named) || metadata.iter().any(is_named) {
+            return None;
+        }
+        value.get_mut("metadata")?.as_object_mut()?.remove(MANAGERS)
     }
 
     fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {

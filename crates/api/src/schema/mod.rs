@@ -26,7 +26,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Every structure of every table.
 pub struct Schema {
@@ -52,6 +52,7 @@ pub struct Struct {
     by_name: Vec<u16>,
     /// The fields of the protobuf form, in order of their numbers. Empty if it has none.
     pub numbered: Vec<Numbered>,
+    zero: OnceLock<Value>,
 }
 
 /// A field of the protobuf form.
@@ -219,23 +220,27 @@ impl Struct {
     }
 
     /// The wire form if nothing is set.
-    pub fn zero(&self) -> Map<String, Value> {
-        let shown = self.fields.iter().filter_map(|field| Some((field.name.to_owned(), field.zero()?)));
-        shown.collect()
+    pub fn zero(&self) -> &Value {
+        self.zero.get_or_init(|| {
+            let shown = self.fields.iter().filter_map(|field| Some((field.name.to_owned(), field.zero()?)));
+            Value::Object(shown.collect())
+        })
     }
 }
 
 impl Field {
     /// The value that the wire form shows if the field is not set; None if it is omitted.
     pub fn zero(&self) -> Option<Value> {
+        self.shows_zero().then(|| self.ty.zero())
+    }
+
+    /// Whether the wire form shows the field if it is not set.
+    pub fn shows_zero(&self) -> bool {
         if self.ty.pointer {
-            return if self.omit_empty { None } else { Some(Value::Null) };
+            return !self.omit_empty;
         }
         // In Go a structure is never empty, so `omitempty` does not omit it.
-        if self.omit_zero || self.omit_empty && !self.ty.is_struct_in_go() {
-            return None;
-        }
-        Some(self.ty.zero())
+        !(self.omit_zero || self.omit_empty && !self.ty.is_struct_in_go())
     }
 
     /// The structure of the field, of its elements or of its values.
@@ -256,7 +261,7 @@ impl Type {
             Shape::Bool => false.into(),
             Shape::Quantity => "0".into(),
             Shape::Time | Shape::MicroTime | Shape::Bytes | Shape::Raw | Shape::List(_) | Shape::Map(_) => Value::Null,
-            Shape::Struct(id) => schema().get(*id).zero().into(),
+            Shape::Struct(id) => schema().get(*id).zero().clone(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! unknown word would become an arbitrary value.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
 
 use super::{Field, ListType, Numbered, Part, Patch, Schema, Shape, Struct, StructId, Type};
 
@@ -96,6 +97,7 @@ fn structure(paragraph: &Paragraph, all: &[Paragraph], names: &Names) -> Struct 
         fields,
         by_name,
         numbered: Vec::new(),
+        zero: OnceLock::new(),
     }
 }
 

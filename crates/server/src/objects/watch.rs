@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::options::{Format, ListOptions, WatchOptions};
 use tally_api::protobuf;
-use tally_api::schema::{Struct, schema};
+use tally_api::schema::schema;
 use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
 use tally_registry::{Object, Target, WatchEvent, WatchStream};
@@ -184,7 +184,7 @@ fn bookmark(resource: &Resource, revision: u64, initial_events_end: bool) -> Obj
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let structure = schema().kind(resource.group, resource.version, resource.kind);
-    let mut object = structure.map(Struct::zero).unwrap_or_default();
-    object.insert("metadata".to_owned(), metadata);
-    Object { bytes: Value::from(object).to_string().into() }
+    let mut object = structure.map(|structure| structure.zero().clone()).unwrap_or_else(|| json!({}));
+    object["metadata"] = metadata;
+    Object { bytes: object.to_string().into() }
 }
