@@ -90,6 +90,8 @@ pub struct Place {
 enum Objects {
     /// The state of a data directory that no process uses.
     Closed(Arc<Registry>),
+    /// The state of this process, which runs it.
+    Own(Arc<Registry>),
     /// A server: of a cluster, or of the process that uses the data directory.
     Served(Remote),
 }
@@ -117,6 +119,12 @@ impl Place {
     pub async fn directory(data: PathBuf) -> Result<Self, PlaceError> {
         let objects = Mutex::new(open_directory(&data).await?);
         Ok(Self { objects, namespace: String::new(), title: quoted(&data), data: Some(data) })
+    }
+
+    /// The data directory of this process.
+    pub fn own(data: PathBuf, registry: Arc<Registry>) -> Self {
+        let objects = Mutex::new(Objects::Own(registry));
+        Self { objects, namespace: String::new(), title: quoted(&data), data: Some(data) }
     }
 
     /// A cluster that a kubeconfig describes. Nothing is sent yet.
@@ -169,7 +177,7 @@ impl Place {
     /// None: no process runs here.
     pub fn remote(&self) -> Option<Remote> {
         match self.objects() {
-            Objects::Closed(_) => None,
+            Objects::Closed(_) | Objects::Own(_) => None,
             Objects::Served(remote) => Some(remote),
         }
     }
@@ -217,7 +225,11 @@ impl Place {
     }
 
     async fn ask(&self, call: &Call) -> Result<Reply, PlaceError> {
-        let mut reply = reply(&self.objects(), call).await;
+        let objects = self.objects();
+        let mut reply = reply(&objects, call).await;
+        if matches!(objects, Objects::Own(_)) {
+            return Ok(reply);
+        }
         // The process that had the directory may have ended since, and another one may have started.
         for _ in 0..REOPENED_AT_MOST {
             let (Some(data), Reply::Unknown | Reply::Refused(Refusal { code: 503, .. })) = (&self.data, &reply) else {
@@ -270,7 +282,7 @@ impl Place {
 
 async fn reply(objects: &Objects, call: &Call) -> Reply {
     match objects {
-        Objects::Closed(registry) => tally_embedded::perform(registry, call).await,
+        Objects::Closed(registry) | Objects::Own(registry) => tally_embedded::perform(registry, call).await,
         Objects::Served(remote) => remote.call(call).await.reply,
     }
 }
@@ -281,6 +293,10 @@ fn has_state(data: &Path) -> bool {
 
 async fn open_directory(data: &Path) -> Result<Objects, PlaceError> {
     let name = quoted(data);
+    // That of a run that keeps nothing has no store.
+    if let Some(remote) = local_api::connect(data).await {
+        return Ok(Objects::Served(remote));
+    }
     if !has_state(data) {
         let why = if data.exists() { "has no state of tally" } else { "does not exist" };
         return Err(PlaceError::Unreadable(format!(

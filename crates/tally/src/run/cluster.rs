@@ -50,6 +50,8 @@ pub struct Cluster {
     pub directory: PathBuf,
     /// The state is kept after this run.
     kept: bool,
+    /// Users look at the objects while it runs: Events are recorded, and the API is served in the directory.
+    pub is_watched: bool,
     /// What has been created for it so far. It is removed with the cluster, unless it is kept.
     made: CreatedPaths,
     gates: FeatureGates,
@@ -62,12 +64,12 @@ impl Cluster {
         let Some(data) = data_dir else {
             let directory = temporary.insert(Temporary::new()?).path().to_owned();
             let registry = data_dir::begin(Store::memory(StoreOptions::default()), gates).await?;
-            return Ok(Self { registry, directory, kept: false, made, gates });
+            return Ok(Self { registry, directory, kept: false, is_watched: false, made, gates });
         };
         made.data_directory(data)?;
         let store = made.store(data)?;
         let registry = data_dir::begin(store, gates).await?;
-        Ok(Self { registry, directory: data.to_owned(), kept: true, made, gates })
+        Ok(Self { registry, directory: data.to_owned(), kept: true, is_watched: true, made, gates })
     }
 
     /// From now on the data directory contains state that must stay.
@@ -100,16 +102,17 @@ impl Cluster {
             PodRunner::This(node) => Some(node.logs()),
             PodRunner::Hollow(_) => None,
         };
-        if self.kept {
+        if self.is_watched {
             tokio::spawn(self.registry.clone().expire_events(EVENT_TTL));
         }
-        let local = self.kept.then(|| LocalApi::start(&self.directory, self.registry.clone(), logs).ok()).flatten();
-        Ok(RunningCluster { controllers, node, backoffs, _local: local })
+        let served = || LocalApi::start(&self.directory, self.registry.clone(), logs).ok();
+        let local = self.is_watched.then(served).flatten();
+        Ok(RunningCluster { controllers, node, backoffs, local })
     }
 
-    /// The Events of a run that keeps no state cannot be read, so they are not recorded.
+    /// If the Events of a run cannot be read, they are not recorded.
     fn driven(&self) -> driver::DriverOptions {
-        driver::DriverOptions { events: self.kept, ..driver::DriverOptions::default() }
+        driver::DriverOptions { events: self.is_watched, ..driver::DriverOptions::default() }
     }
 
     /// Whether the store accepts no more writes because the disk or the user's quota is full.
@@ -129,13 +132,18 @@ pub struct RunningCluster {
     node: PodRunner,
     backoffs: Arc<BackoffNotices>,
     /// For other commands that look at the data directory.
-    _local: Option<LocalApi>,
+    local: Option<LocalApi>,
 }
 
 impl RunningCluster {
     /// What Jobs wait for before they retry.
     pub fn backoffs(&self) -> Arc<BackoffNotices> {
         self.backoffs.clone()
+    }
+
+    /// What serves the API, for a view that stays longer than what runs.
+    pub fn take_api(&mut self) -> Option<LocalApi> {
+        self.local.take()
     }
 
     pub fn logs(&self) -> Arc<dyn Logs> {

@@ -8,6 +8,7 @@
 
 mod capacity;
 mod cluster;
+mod explaining;
 mod follow;
 mod input;
 mod junit;
@@ -16,6 +17,7 @@ mod outcome;
 pub mod parts;
 pub mod progress;
 mod submit;
+mod tui;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +30,8 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use cluster::Cluster;
-use follow::display::{DisplayFlags, LogStyle, TaskOutputFlags};
+use explaining::Explaining;
+use follow::display::{DisplayFlags, LogStyle, LogsFlag, TaskOutputFlags};
 use follow::{End, Follow};
 use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
@@ -41,11 +44,13 @@ use progress::model::Model;
 use progress::output::Output;
 use progress::screen;
 use submit::{Submission, SubmitOptions, SubmittedJob};
+use tui::RunView;
 
 pub use input::flags::seconds;
 
 use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::node::TaskOptions;
+use crate::place::Place;
 use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
@@ -83,6 +88,7 @@ use crate::signals::{self, Stop};
   tally run --each list.txt --joblog log -- ./work.sh {}  a line about each attempt in log, as GNU parallel has it
   tally run --each list.txt --junit report.xml -- ./check.sh {}
                                                           test results for a CI system
+  tally run --tui -n 500 -p 8 -i -- ./part.sh             look at it while it runs: indexes, attempts, logs
   tally run --clean-env -e MODE=test -- ./part.sh         only a few variables of the shell, and MODE
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
@@ -157,6 +163,10 @@ pub struct Args {
     /// Output format: human-readable text, or one JSON object per line; yaml for --dry-run
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t = OutputForm::Text)]
     output: OutputForm,
+    /// Show the run as `tally top` does: Jobs, their indexes, logs, and why they do not move. q leaves the view and the run
+    /// goes on; Ctrl-C ends both
+    #[arg(long, conflicts_with_all = ["dry_run", "pass_stdin", "quiet", "logs", "keep_order", "group"])]
+    tui: bool,
     /// Print no progress and no results: only the exit code reports the result
     #[arg(long, short = 'q')]
     quiet: bool,
@@ -274,6 +284,7 @@ async fn to_the_end(
     let began = *began;
     let display = args.display();
     display.check().map_err(RunError::Input)?;
+    args.check_tui()?;
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
     if args.each.is_given(&args.command) && !each::is_used(&documents) {
         output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
@@ -302,6 +313,7 @@ async fn to_the_end(
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary, args.feature_gates).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
+    cluster.is_watched |= args.tui;
     let everything = match &args.retry_failed {
         Some(name) => {
             let retried = submit::retry::document(&cluster.registry, name)?;
@@ -357,7 +369,18 @@ async fn to_the_end(
             }
         }
     };
-    let working = working.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+    let mut working = working.map_err(|error| RunError::Environment(format!("{error:#}")))?;
+    let view = match (args.tui, args.tui.then(|| working.take_api()).flatten()) {
+        (false, _) => None,
+        (true, None) => {
+            let why = format!("--tui needs a socket in {}, which could not be made", quoted(&cluster.directory));
+            return Err(RunError::Environment(why));
+        }
+        (true, Some(api)) => {
+            let place = Place::directory(cluster.directory.clone()).await.map_err(on_cluster::unreadable)?;
+            Some(RunView::open(place, Some(api), &placed, output).await?)
+        }
+    };
     let logs = working.logs();
     let mut outputs = working.outputs(style, display.order);
     outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.followed()));
@@ -376,9 +399,17 @@ async fn to_the_end(
         restarts: placed.iter().any(|job| job.restarts),
         began,
         here: args.hollow == 0,
+        explaining: Explaining::new(Place::own(cluster.directory.clone(), cluster.registry.clone()).into()),
+        view,
         never: None,
     };
-    let ended = follow.run(working, stop).await;
+    let ended = follow.run(working, stop.clone()).await;
+    if let Some(mut view) = follow.view.take() {
+        match &ended {
+            Ok(End::Finished) => view.end(stop, follow.output).await,
+            _ => view.close(follow.output).await,
+        }
+    }
     let removed = follow.outputs.as_ref().and_then(|outputs| outputs.told_removed());
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
@@ -405,12 +436,23 @@ impl Args {
         if self.output == OutputForm::Json { Form::Json } else { Form::Text }
     }
 
+    /// `--tui` is refused before anything is run where it cannot work.
+    fn check_tui(&self) -> Result<(), RunError> {
+        match (self.tui, self.output) {
+            (false, _) => Ok(()),
+            (true, OutputForm::Text) => tui::check(),
+            (true, _) => Err(RunError::Input("--tui cannot be combined with --output: it shows no text".to_owned())),
+        }
+    }
+
     fn runs_on(&self) -> RunsOn {
         if self.hollow == 0 { RunsOn::ThisMachine } else { RunsOn::HollowNodes }
     }
 
     fn display(&self) -> DisplayFlags {
-        DisplayFlags::new(self.task_output.logs, self.task_output.order(), self.form(), self.hollow > 0)
+        // A view has the terminal: what tasks print is read in it.
+        let logs = if self.tui { Some(LogsFlag::None) } else { self.task_output.logs };
+        DisplayFlags::new(logs, self.task_output.order(), self.form(), self.hollow > 0)
     }
 
     /// What the node does with what tasks print.
@@ -432,7 +474,7 @@ impl Args {
             shares_env: true,
             tell_ends,
             job_log,
-            records: self.junit.is_some(),
+            records: self.junit.is_some() || self.tui,
             pods: 0,
         })
     }

@@ -30,6 +30,8 @@ const REDRAW_EVERY: Duration = Duration::from_secs(1);
 /// Changes that come within this time are drawn together.
 const DRAW_AFTER: Duration = Duration::from_millis(50);
 const MOST_KEYS: usize = 64;
+/// How often the thread that reads keys looks whether the view has been left.
+const KEYS_WITHIN: Duration = Duration::from_millis(100);
 /// Lines of the log of an attempt that has ended.
 const TAIL: u64 = 1_000;
 
@@ -62,20 +64,17 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let shown = runtime.block_on(async {
         let place = Place::open(&args.place).await.map_err(LookError::from)?;
-        Top::new(args, place).await
+        Shown::new(place, args.place.given_namespace().unwrap_or_default()).await
     });
-    let top = match shown {
-        Ok(top) => top,
+    let shown = match shown {
+        Ok(shown) => shown,
         Err(error) => return crate::look::finish(Err(error)),
     };
-    // From here on the terminal is not that of the shell; it is given back also if this panics.
-    let terminal = ratatui::init();
-    let ended = runtime.block_on(top.run(terminal));
-    ratatui::restore();
+    let ended = show(shown).and_then(|showing| runtime.block_on(showing));
     // A thread waits for a key.
     runtime.shutdown_background();
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tally: the terminal cannot be used: {error}");
             ExitCode::from(3)
@@ -83,7 +82,42 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-struct Top {
+/// How the view was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Quit,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// Takes the terminal. It is given back when the future ends or is dropped, also if it panics.
+pub fn show(shown: Shown) -> io::Result<impl Future<Output = io::Result<Left>> + Send> {
+    struct Taken;
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            ratatui::restore();
+        }
+    }
+    let terminal = ratatui::try_init()?;
+    let taken = Taken;
+    Ok(async move {
+        let _taken = taken;
+        shown.run(terminal).await
+    })
+}
+
+/// Reaches a view that is open.
+pub struct RunHandle(Arc<Changes>);
+
+impl RunHandle {
+    /// Shows a line until the next key.
+    pub fn tell(&self, text: &str) {
+        self.0.add(|waiting| waiting.notes.push(text.to_owned()));
+    }
+}
+
+/// What is shown.
+pub struct Shown {
     place: Arc<Place>,
     model: Model,
     changes: Arc<Changes>,
@@ -94,12 +128,32 @@ struct Top {
     log: Option<Following>,
     /// Asks again and again why the open Job does not move. It ends with this.
     explaining: Option<Following>,
+    /// The Job with this UID is opened as soon as it is there.
+    opens: Option<String>,
 }
 
-impl Top {
-    async fn new(args: &Args, place: Place) -> Result<Self, LookError> {
+impl Shown {
+    /// The Jobs of a run in this process, or of one that it follows. `job`: the UID of the only one.
+    pub async fn of_a_run(place: Place, namespace: &str, job: Option<String>) -> Result<Self, LookError> {
+        let mut shown = Self::new(place, namespace).await?;
+        if !shown.place.is_cluster() {
+            // Its directory may be one that is removed at the end.
+            shown.model.title = "this run".to_owned();
+        }
+        if shown.writer.is_none() {
+            let why = "the Jobs of a run can only be looked at; Ctrl-C ends the run, q leaves the view";
+            shown.model.read_only = Some(why.to_owned());
+        }
+        shown.opens = job;
+        Ok(shown)
+    }
+
+    pub fn handle(&self) -> RunHandle {
+        RunHandle(self.changes.clone())
+    }
+
+    async fn new(place: Place, namespace: &str) -> Result<Self, LookError> {
         let changes = Arc::new(Changes::default());
-        let namespace = args.place.given_namespace().unwrap_or_default();
         let mut model = Model::new(place.title(), place.is_idle());
         let remote = place.remote();
         let scope = WatchScope { namespace: namespace.to_owned(), ..WatchScope::default() };
@@ -130,14 +184,18 @@ impl Top {
             pods: None,
             log: None,
             explaining: None,
+            opens: None,
         })
     }
 
-    async fn run(mut self, mut terminal: DefaultTerminal) -> io::Result<()> {
+    async fn run(mut self, mut terminal: DefaultTerminal) -> io::Result<Left> {
         let (sender, mut keys) = mpsc::channel(MOST_KEYS);
         std::thread::spawn(move || {
-            while let Ok(event) = event::read() {
-                if sender.blocking_send(event).is_err() {
+            // What is typed after the view has been left is for others.
+            while let Ok(is_there) = event::poll(KEYS_WITHIN)
+                && !sender.is_closed()
+            {
+                if is_there && !event::read().is_ok_and(|event| sender.blocking_send(event).is_ok()) {
                     return;
                 }
             }
@@ -150,20 +208,21 @@ impl Top {
                 event = keys.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         if is_interrupt(key) {
-                            return Ok(());
+                            return Ok(Left::Interrupted);
                         }
                         let effect = meaning(key).and_then(|key| self.model.key(key));
                         if let Some(effect) = effect && !self.carry_out(effect).await {
-                            return Ok(());
+                            return Ok(Left::Quit);
                         }
                     }
                     // A new size, for example.
                     Some(_) => {}
-                    None => return Ok(()),
+                    None => return Ok(Left::Quit),
                 },
                 () = changes.changed.notified() => {
                     tokio::time::sleep(DRAW_AFTER).await;
                     self.apply();
+                    self.open_first().await;
                 }
                 () = tokio::time::sleep(REDRAW_EVERY) => {}
             }
@@ -211,6 +270,16 @@ impl Top {
             }
         }
         true
+    }
+
+    async fn open_first(&mut self) {
+        let is_there = self.opens.as_ref().is_some_and(|uid| self.model.choose(uid));
+        if is_there
+            && self.opens.take().is_some()
+            && let Some(effect) = self.model.key(Key::Enter)
+        {
+            self.carry_out(effect).await;
+        }
     }
 
     async fn open_job(&mut self, uid: &str) {

@@ -222,6 +222,15 @@ impl Model {
         self.chosen.as_ref().and_then(|uid| self.shown.iter().position(|shown| shown == uid)).unwrap_or(0)
     }
 
+    /// Chooses a Job of the list. Returns whether it is there.
+    pub fn choose(&mut self, uid: &str) -> bool {
+        let is_there = self.screen == Screen::Jobs && self.shown.iter().any(|shown| shown == uid);
+        if is_there {
+            self.chosen = Some(uid.to_owned());
+        }
+        is_there
+    }
+
     pub fn chosen_job(&self) -> Option<&ListedJob> {
         match (self.screen, &self.open) {
             (Screen::Jobs, _) | (_, None) => self.jobs.get(self.shown.get(self.chosen_at())?),

@@ -22,6 +22,9 @@ use crate::pod_log::{PodLogRequest, next_piece};
 
 /// Lines of a log that are read from before.
 const TAIL: u64 = 1_000;
+/// The code of the response if the container has not started yet.
+const NOT_STARTED: u16 = 400;
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How often it is asked why a Job does not move.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(5);
 
@@ -197,14 +200,22 @@ pub fn follow_log(remote: &Remote, namespace: &str, pod: &str, container: &str, 
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(async move {
         let reading = async {
-            match request.open(&remote).await {
-                Ok(mut log) => {
-                    while let Some(piece) = next_piece(&mut log).await {
-                        changes.add(|waiting| waiting.log.extend_from_slice(&piece));
+            loop {
+                let error = match request.open(&remote).await {
+                    Ok(mut log) => {
+                        while let Some(piece) = next_piece(&mut log).await {
+                            changes.add(|waiting| waiting.log.extend_from_slice(&piece));
+                        }
+                        changes.add(|waiting| waiting.notes.push("the log has ended".to_owned()));
+                        return;
                     }
-                    changes.add(|waiting| waiting.notes.push("the log has ended".to_owned()));
+                    Err(error) => error,
+                };
+                changes.add(|waiting| waiting.notes.push(error.to_string()));
+                if error.code != Some(NOT_STARTED) {
+                    return;
                 }
-                Err(error) => changes.add(|waiting| waiting.notes.push(error.to_string())),
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
         };
         tokio::select! {

@@ -13,6 +13,7 @@ mod retries;
 mod terminal;
 mod tool;
 mod top;
+mod tui;
 mod waits;
 
 use std::process::{Command, Stdio};

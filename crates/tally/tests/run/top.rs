@@ -1,16 +1,19 @@
 //! `tally top` in a real terminal, narrow and wide.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::pty::Terminal;
-use crate::tool::{directory, eventually, text};
+use crate::tool::{GIVE_UP_AFTER, directory, eventually, text};
 
 const ESCAPE: &str = "\u{1b}";
+/// The height of terminals here.
+const ROWS: usize = 30;
 /// Index 1 fails, index 2 runs on, and prints something that is not for a terminal.
 const TASK: &str =
     "case $JOB_COMPLETION_INDEX in 1) exit 9;; 2) printf '\\033[2Jone two\\n'; sleep 600;; esac; echo done";
 
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -19,42 +22,52 @@ impl Drop for Running {
     }
 }
 
-fn tally(arguments: &[&str]) -> Command {
+pub fn tally(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
     command.args(arguments).env("TERM", "xterm-256color");
     command
 }
 
-/// What is shown, without what moves the cursor and colours the text.
-fn plain(shown: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = shown;
-    while let Some(at) = rest.find('\u{1b}') {
-        plain.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(sequence) = rest.strip_prefix('[') {
-            let end = sequence.find(|letter: char| letter.is_ascii_alphabetic()).map_or(sequence.len(), |end| end + 1);
-            // Spaces are skipped.
-            if sequence[..end].ends_with('H') {
-                plain.push(' ');
+/// What is on the screen now, each row without the spaces at its end.
+pub fn screen(terminal: &Terminal, columns: u16) -> String {
+    let shown = terminal.shown();
+    // Since the view has the terminal. It draws a whole screen first, then only what has changed.
+    let mut rest = shown.rsplit_once("\u{1b}[?1049h").map_or("", |(_, since)| since);
+    let mut rows = vec![vec![' '; usize::from(columns)]; ROWS];
+    let (mut row, mut column) = (0, 0);
+    while let Some(character) = rest.chars().next() {
+        rest = &rest[character.len_utf8()..];
+        let Some(sequence) = rest.strip_prefix('[').filter(|_| character == '\u{1b}') else {
+            if let Some(place) = rows.get_mut(row).and_then(|row: &mut Vec<char>| row.get_mut(column)) {
+                *place = character;
             }
-            rest = &sequence[end..];
+            column += 1;
+            continue;
+        };
+        let Some(end) = sequence.find(|letter: char| letter.is_ascii_alphabetic()) else { break };
+        let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or(1_usize) - 1;
+        let mut numbers = sequence[..end].split(';');
+        match &sequence[end..=end] {
+            "H" => (row, column) = (number(numbers.next()), number(numbers.next())),
+            "J" => rows.iter_mut().for_each(|row| row.fill(' ')),
+            _ => {}
         }
+        rest = &sequence[end + 1..];
     }
-    plain + rest
+    let lines = rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Waits until a screen that is drawn as a whole has this text: what was there before at the same place is not sent again.
-fn await_screen(terminal: &Terminal, columns: u16, words: &[&str]) {
-    let mut rows = 30;
-    eventually(&format!("{words:?} are shown"), || {
-        let before = terminal.shown().len();
-        rows = if rows == 30 { 31 } else { 30 };
-        terminal.resize(columns, rows);
-        std::thread::sleep(std::time::Duration::from_millis(150));
-        let shown = plain(&terminal.shown()[before..]);
-        words.iter().all(|word| shown.contains(word))
-    });
+pub fn await_screen(terminal: &Terminal, columns: u16, words: &[&str]) {
+    let until = Instant::now() + GIVE_UP_AFTER;
+    loop {
+        let shown = screen(terminal, columns);
+        if words.iter().all(|word| shown.contains(word)) {
+            return;
+        }
+        assert!(Instant::now() < until, "{words:?} are not shown: {shown}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -82,11 +95,11 @@ fn a_run_is_looked_at_while_it_goes_on() {
         terminal.type_in("x");
         await_screen(&terminal, columns, &["#X>#"]);
         terminal.type_in(ESCAPE);
-        await_screen(&terminal, columns, &["2/4"]);
+        await_screen(&terminal, columns, &["2/4", "Enter open"]);
         terminal.type_in("/nothing");
         await_screen(&terminal, columns, &["No Job has these words"]);
         terminal.type_in(ESCAPE);
-        await_screen(&terminal, columns, &["2/4"]);
+        await_screen(&terminal, columns, &["2/4", "Enter open"]);
         terminal.type_in("q");
         let (code, shown) = terminal.end();
         assert_eq!(code, Some(0), "{shown}");

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::tool::{Said, directory, file, said, text};
+use crate::tool::{Said, directory, eventually, file, said, text};
 
 fn tally(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
@@ -129,4 +129,26 @@ fn as_many_pods_run_at_a_time_as_are_asked_for() {
         format!("touch {here}/$JOB_COMPLETION_INDEX; until [ $(ls {here} | wc -l) -ge 270 ]; do sleep 0.5; done");
     let said = ends(&["-n", "270", "-p", "270", "-i", "--logs=none", "--deadline", "100s", "--", "sh", "-c", &script]);
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+}
+
+/// What `tally explain` says, once nothing has moved for a while.
+#[test]
+fn a_job_that_does_not_move_is_explained() {
+    let directory = directory();
+    let manifest = job("", "").replace("spec:\n  template", "spec:\n  parallelism: 0\n  template");
+    let path = file(directory.path(), "j.yaml", &manifest);
+    for (form, signs) in [
+        ("text", &["j: spec.parallelism is 0"][..]),
+        ("json", &["\"event\":\"standstill\"", "\"reason\":\"NoParallelism\"", "\"change\":\"Raise spec.parallelism"]),
+    ] {
+        let printed = directory.path().join(form);
+        let to = || std::fs::File::options().create(true).append(true).open(&printed).unwrap();
+        let mut run = tally(&["-f", text(&path), "-o", form]).stdout(to()).stderr(to()).spawn().unwrap();
+        eventually("it is explained", || {
+            let printed = std::fs::read_to_string(&printed).unwrap();
+            signs.iter().all(|sign| printed.contains(sign))
+        });
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
 }

@@ -28,11 +28,13 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::cluster::RunningCluster;
+use super::explaining::Explaining;
 use super::outcome::RunError;
 use super::progress::model::{Model, PodFailure};
 use super::progress::output::{Output, TaskName};
 use super::progress::render::LOG_LINES;
 use super::progress::view::{JobText, PodText};
+use super::tui::RunView;
 use crate::signals::Stop;
 use backoffs::BackoffNotices;
 use lines::Piece;
@@ -71,6 +73,9 @@ pub struct Follow<'a> {
     pub began: Instant,
     /// The Pods run on this machine.
     pub here: bool,
+    pub explaining: Explaining,
+    /// The view over the run. None: there is none.
+    pub view: Option<RunView>,
     /// Why a Pod can never start: the Job, the Pod and the reason.
     pub never: Option<Never>,
 }
@@ -132,6 +137,9 @@ impl Follow<'_> {
                     self.tell(&notes);
                     self.wait(&backoffs);
                     self.beat();
+                    if let Some(view) = &mut self.view {
+                        view.beat(self.output).await;
+                    }
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();
                         if let Some(working) = working.take() {
@@ -143,7 +151,12 @@ impl Follow<'_> {
                         return Err(RunError::Environment(trouble));
                     }
                 }
-                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
+                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
+                    self.model.stopping = true;
+                    if let Some(view) = &mut self.view {
+                        view.close(self.output).await;
+                    }
+                }
                 ended = &mut ending => {
                     let machine = |error: anyhow::Error| RunError::Environment(format!("{error:#}"));
                     ended.map_err(|error| machine(error.into()))?.map_err(machine)?;
@@ -335,6 +348,7 @@ impl Follow<'_> {
     fn beat(&mut self) {
         let now = self.now();
         self.model.tick(now);
+        self.explaining.beat(self.model, now);
         self.output.beat(self.model, now);
     }
 

@@ -1,6 +1,7 @@
 //! `tally attach`: follows a Job that exists, in a data directory that is in use or on a cluster.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -69,7 +70,7 @@ pub fn attach(args: &AttachArgs) -> ExitCode {
 async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) -> Result<u8, RunError> {
     let display = DisplayFlags::new(args.task_output.logs, args.task_output.order(), args.form(), false);
     display.check().map_err(RunError::Input)?;
-    let place = Place::open(&args.place).await.map_err(unreadable)?;
+    let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);
     let found = find(&place, &args.name).await?;
     if args.task_output.keep_order && found.iter().any(|job| job["spec"]["completionMode"] != "Indexed") {
         return Err(RunError::Input("the Job has no indexes, which --keep-order needs".to_owned()));
@@ -90,7 +91,8 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     view.model.knows_of(&over(&place, &submitted).await?);
     let requests = Requests::new(remote.clone(), &place);
     let follower = Follower {
-        place: &place,
+        place: place.clone(),
+        run_view: None,
         jobs: submitted,
         seen: found.into_iter().filter_map(|job| serde_json::from_value(job).ok()).collect(),
         display,

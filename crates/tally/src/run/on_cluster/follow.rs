@@ -23,12 +23,14 @@ use super::LOST_FOR;
 use super::logs::{LogPlace, LogTail, LoggedRun, TaskLogs};
 use super::watch::{self, FollowedJob, Inbox};
 use crate::place::{Place, PlaceError};
+use crate::run::explaining::Explaining;
 use crate::run::follow::End;
 use crate::run::outcome::RunError;
 use crate::run::progress::model::{Model, PodFailure};
 use crate::run::progress::output::Output;
 use crate::run::progress::render::LOG_LINES;
 use crate::run::progress::view::{ContainerRun, JobText, PodText};
+use crate::run::tui::RunView;
 use crate::signals::Stop;
 
 /// Interval for drawing and printing plain lines.
@@ -59,6 +61,9 @@ pub struct RemoteFollow<'a> {
     pub runs_parts: bool,
     /// A command that follows the Jobs again, for messages.
     pub again: String,
+    pub explaining: Explaining,
+    /// The view over the run. None: there is none.
+    pub view: Option<RunView>,
     pub state: FollowState,
 }
 
@@ -101,7 +106,12 @@ impl RemoteFollow<'_> {
                     self.model.stopping = true;
                     return Ok((End::Interrupted, told.unwrap_or_default()));
                 }
-                _ = stopping.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => self.model.stopping = true,
+                _ = stopping.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
+                    self.model.stopping = true;
+                    if let Some(view) = &mut self.view {
+                        view.close(self.output).await;
+                    }
+                }
                 () = inbox.changed.notified() => {
                     // What a stop deletes has not been deleted by others.
                     self.model.stopping |= *stop.borrow() != Stop::No;
@@ -113,6 +123,9 @@ impl RemoteFollow<'_> {
                 Some(read) = self.state.tails.join_next() => self.read_tail(read.ok()),
                 _ = beat.tick() => {
                     self.beat();
+                    if let Some(view) = &mut self.view {
+                        view.beat(self.output).await;
+                    }
                     self.give_turns();
                     more |= self.logs.as_ref().is_some_and(TaskLogs::holds_line);
                     self.look_at_streams(&inbox).await?;
@@ -138,6 +151,7 @@ impl RemoteFollow<'_> {
     fn beat(&mut self) {
         let now = self.now();
         self.model.tick(now);
+        self.explaining.beat(self.model, now);
         self.output.beat(self.model, now);
     }
 

@@ -12,6 +12,7 @@ mod retry;
 mod submit;
 mod watch;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -20,6 +21,7 @@ use tally_runtime::controller::Kind;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch::Receiver;
 
+use super::explaining::Explaining;
 use super::follow::display::{DisplayFlags, LogStyle};
 use super::follow::turns::JobOrder;
 use super::follow::{End, display};
@@ -32,11 +34,13 @@ use super::progress::output::Output;
 use super::progress::screen;
 use super::progress::view::JobText;
 use super::submit::SubmittedJob;
+use super::tui::RunView;
 use super::{Args, Form, View, has_an_order, is_single};
 use crate::place::Place;
 use crate::signals::{self, Stop};
 pub use attach::{AttachArgs, attach};
 use flags::OnInterrupt;
+pub use follow::unreadable;
 use follow::{FollowState, RemoteFollow};
 use logs::{LogPlace, TaskLogs};
 use submit::Requests;
@@ -99,7 +103,8 @@ async fn to_the_end(
 ) -> Result<u8, RunError> {
     let display = args.display();
     display.check().map_err(RunError::Input)?;
-    let place = args.cluster.open()?;
+    args.check_tui()?;
+    let place = Arc::new(args.cluster.open()?);
     let Some(remote) = place.remote() else { return Err(RunError::Environment("there is no cluster".to_owned())) };
     if args.each.is_given(&args.command) && !each::is_used(&documents) {
         view.output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
@@ -129,8 +134,13 @@ async fn to_the_end(
     drop(wanted);
     submitted.notes.iter().for_each(|note| view.output.note(note));
     tell_created(&submitted.jobs, &place, &mut view.output);
+    let run_view = match args.tui {
+        true => Some(RunView::open(args.cluster.open()?, None, &submitted.jobs, &mut view.output).await?),
+        false => None,
+    };
     let follower = Follower {
-        place: &place,
+        place: place.clone(),
+        run_view,
         jobs: submitted.jobs,
         seen: Vec::new(),
         display,
@@ -184,8 +194,10 @@ fn tell_created(jobs: &[SubmittedJob], place: &Place, output: &mut Output) {
 }
 
 /// Follows Jobs that are there to their end.
-struct Follower<'a> {
-    place: &'a Place,
+struct Follower {
+    place: Arc<Place>,
+    /// `--tui`.
+    run_view: Option<RunView>,
     jobs: Vec<SubmittedJob>,
     /// What is known of them.
     seen: Vec<JobText>,
@@ -198,7 +210,7 @@ struct Follower<'a> {
     requests: Requests,
 }
 
-impl Follower<'_> {
+impl Follower {
     async fn run(
         self,
         remote: &Remote,
@@ -231,7 +243,7 @@ impl Follower<'_> {
         };
         let again = again(&self.jobs, &self.attach);
         let mut follow = RemoteFollow {
-            place: self.place,
+            place: &self.place,
             jobs: self.jobs.iter().map(followed).collect(),
             model: &mut *model,
             output: &mut *output,
@@ -240,12 +252,20 @@ impl Follower<'_> {
             began: *began,
             runs_parts: self.runs_parts,
             again: again.clone(),
+            explaining: Explaining::new(self.place.clone()),
+            view: self.run_view,
             state: FollowState::default(),
         };
         // Not in the loop of `follow`: it may block on a reader that does not read its output, and then nothing would be
         // deleted.
         let ending = tokio::spawn(interrupt(stop.clone(), self.requests, self.jobs.clone(), self.on_interrupt, again));
-        let ended = follow.run(remote, stop, ending).await;
+        let ended = follow.run(remote, stop.clone(), ending).await;
+        if let Some(mut view) = follow.view.take() {
+            match &ended {
+                Ok((End::Finished, _)) => view.end(stop, follow.output).await,
+                _ => view.close(follow.output).await,
+            }
+        }
         match ended {
             Ok((ended, told)) => {
                 model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;

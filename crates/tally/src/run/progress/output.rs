@@ -4,7 +4,7 @@
 //! On a terminal the live display is erased before anything is printed and drawn again below it, but only if what was
 //! printed ends with a newline: a display in the middle of a task's line would spoil both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 use tally_runtime::driver::wall_clock;
 
-use super::model::{Job, Model, PodFailure, State, Stuck};
+use super::model::{Job, Model, PodFailure, Standstill, State, Stuck};
 use super::render;
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
@@ -46,7 +46,12 @@ pub struct Output {
     printed: (Stream, Vec<u8>),
     /// The terminal is in the middle of a line that a task has printed.
     mid_line: bool,
+    /// A view has the whole terminal: these notices wait until it has been left.
+    held: Option<VecDeque<String>>,
 }
+
+/// How many notices wait. The oldest are dropped first.
+const MOST_HELD: usize = 100;
 
 /// What tasks have printed is written in portions of this size.
 const PORTION: usize = 64 * 1024;
@@ -85,6 +90,7 @@ struct PrintedState {
     at: Option<Duration>,
     progress: String,
     stuck: Option<Stuck>,
+    standstill: Option<Standstill>,
     wait: Option<BackoffNotice>,
     failures: Vec<Vec<String>>,
     untold: usize,
@@ -103,7 +109,19 @@ impl Output {
             closed: [false; 2],
             printed: (Stream::Stdout, Vec::new()),
             mid_line: false,
+            held: None,
         }
+    }
+
+    /// A view has the whole terminal from now on: nothing is printed.
+    pub fn lend_terminal(&mut self) {
+        self.held = Some(VecDeque::new());
+    }
+
+    /// The view has been left: prints what has waited.
+    pub fn take_terminal_back(&mut self) {
+        let held = self.held.take().unwrap_or_default();
+        held.iter().for_each(|text| self.note(text));
     }
 
     /// From now on what tasks print is shown in this way.
@@ -121,6 +139,9 @@ impl Output {
 
     /// Shows progress, if it has changed and the interval has passed.
     pub fn beat(&mut self, model: &Model, now: Duration) {
+        if self.held.is_some() {
+            return;
+        }
         if self.is_live() {
             // What happens to a stop is shown in any case.
             if self.mid_line && !model.stopping {
@@ -156,6 +177,15 @@ impl Output {
                 Form::Json => lines.push(report::stuck_json(job, job.stuck.as_ref(), &now_text()).to_string()),
             }
             told.stuck.clone_from(&job.stuck);
+        }
+        if told.standstill != job.standstill {
+            match self.form {
+                Form::Text => lines.extend(job.standstill.as_ref().map(|why| report::standstill(job, why))),
+                Form::Json => {
+                    lines.push(report::standstill_json(job, job.standstill.as_ref(), &now_text()).to_string())
+                }
+            }
+            told.standstill.clone_from(&job.standstill);
         }
         if let Some((wait, waiting)) = job.retry_wait()
             && told.wait.as_ref() != Some(&wait.notice)
@@ -315,7 +345,12 @@ impl Output {
 
     /// Prints a notice for the user above the live display.
     pub fn note(&mut self, text: &str) {
-        if !self.quiet {
+        if let Some(held) = &mut self.held {
+            if held.len() == MOST_HELD {
+                held.pop_front();
+            }
+            held.push_back(text.to_owned());
+        } else if !self.quiet {
             self.begin_line();
             let clear = self.screen.clear(size());
             say(&format!("{clear}tally: {text}\n"));
@@ -324,6 +359,7 @@ impl Output {
 
     /// Leaves the live display in place and moves the cursor below it.
     pub fn leave(&mut self) {
+        self.take_terminal_back();
         if !std::mem::take(&mut self.screen).is_empty() {
             say("\r\n");
         }
@@ -331,6 +367,7 @@ impl Output {
 
     /// Prints the last display and the summaries.
     pub fn end(&mut self, model: &Model, now: Duration, data_dir: Option<&str>) {
+        self.take_terminal_back();
         self.flush_tasks();
         let untroubled = |job: &Job| {
             matches!(job.state, State::Complete { .. })

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::model::{Job, Model, PodFailure, State};
-use super::report::{stuck_text, wait_text, waiting_for};
+use super::report::{standstill_text, stuck_text, wait_text, waiting_for};
 use super::words::{broken, cut, duration, harmless, rate, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,12 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
         add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Bad, format!("  {line}"))]).collect());
     }
     let several = jobs.len() > 1;
+    for job in jobs {
+        let Some(why) = &job.standstill else { continue };
+        let of = if several { format!("{}: ", job.name) } else { String::new() };
+        let lines = broken(&format!("{of}{}", standstill_text(why)), size.columns.saturating_sub(5));
+        add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Plain, format!("  {line}"))]).collect());
+    }
     for job in jobs {
         let Some((wait, waiting)) = job.retry_wait() else { continue };
         let of = if several { format!("{}: ", job.name) } else { String::new() };

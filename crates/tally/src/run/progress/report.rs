@@ -10,7 +10,7 @@ use tally_node::attempts::AttemptRecord;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 
-use super::model::{Job, PodFailure, RetryWait, State, Stuck};
+use super::model::{Job, PodFailure, RetryWait, Standstill, State, Stuck};
 use super::render::{failure_log, failure_title};
 use super::words::{duration, harmless, rate};
 use crate::run::follow::lines::Piece;
@@ -80,6 +80,22 @@ pub fn wait_json(job: &Job, wait: &RetryWait, waiting: usize, now: Duration, at:
         "reason": cause.map(|cause| cause.reason.as_str()), "waiting": waiting,
     });
     with(event("backoff", job, at), told)
+}
+
+pub fn standstill(job: &Job, why: &Standstill) -> String {
+    format!("{}: {}", job.name, standstill_text(why))
+}
+
+/// Why a Job does not move, and what would change that.
+pub fn standstill_text(why: &Standstill) -> String {
+    harmless(&format!("{} {}", why.message, why.change)).trim_end().to_owned()
+}
+
+pub fn standstill_json(job: &Job, why: Option<&Standstill>, at: &str) -> Value {
+    let told = json!({
+        "reason": why.map(|why| why.reason), "message": why.map(|why| &why.message), "change": why.map(|why| &why.change),
+    });
+    with(event("standstill", job, at), told)
 }
 
 pub fn stuck(job: &Job, stuck: &Stuck) -> String {
@@ -412,6 +428,7 @@ mod tests {
             summary_json(&job, Duration::ZERO, Some("/d"), "t"),
             log_json(&source, "c", piece(b"x", true), "t"),
             stuck_json(&job, None, "t"),
+            standstill_json(&job, None, "t"),
         ] {
             for field in ["event", "at", "namespace", "job"] {
                 assert!(event[field].is_string(), "{event}");

@@ -27,6 +27,9 @@ const SAMPLES: usize = 40;
 /// Short moments in which nothing runs are normal: between Pods, and before the first one.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
+/// It is asked why a Job does not move when nothing has changed for this long.
+const STANDS_AFTER: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Default)]
 pub struct Model {
     /// In the order in which they were given.
@@ -85,6 +88,10 @@ pub struct Job {
     pub failures: VecDeque<PodFailure>,
     /// A Pod that cannot start, and why.
     pub stuck: Option<Stuck>,
+    /// Why the Job does not move, if nothing above says that.
+    pub standstill: Option<Standstill>,
+    /// When its counts or its state last changed.
+    moved_at: Duration,
     /// The indexes of another Job that it runs again.
     retried: Option<String>,
     /// What waits before it is retried: the indexes, or None for the Job.
@@ -152,6 +159,15 @@ pub struct Stuck {
     pub message: String,
     /// It is a Pod of a cluster, not of this machine.
     pub elsewhere: bool,
+}
+
+/// Why a Job does not move, as `tally explain` says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standstill {
+    pub reason: &'static str,
+    pub message: String,
+    /// What would change that.
+    pub change: String,
 }
 
 #[derive(Debug)]
@@ -223,6 +239,16 @@ impl Job {
     pub fn retry_wait(&self) -> Option<(&RetryWait, usize)> {
         let first = self.waits.values().min_by_key(|wait| wait.until)?;
         Some((first, self.waits.len()))
+    }
+
+    /// Its namespace, name and UID.
+    pub fn id(&self) -> (String, String, String) {
+        (self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
+    /// What it waits for is shown already.
+    fn says_why(&self) -> bool {
+        self.stuck.is_some() || !self.waits.is_empty() || matches!(self.state, State::WaitingFor { .. })
     }
 
     /// Nothing of it has been observed yet.
@@ -323,6 +349,8 @@ impl Model {
             was_finished: false,
             failures: VecDeque::new(),
             stuck: None,
+            standstill: None,
+            moved_at: Duration::ZERO,
             retried: None,
             waits: BTreeMap::new(),
             samples: VecDeque::new(),
@@ -409,7 +437,28 @@ impl Model {
         if matches!(job.state, State::Ending { .. }) || job.state.is_finished() {
             job.waits.clear();
         }
-        before != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone())
+        let has_moved = before
+            != (job.active, job.terminating, job.succeeded, job.failed, job.failed_index_count, job.state.clone());
+        if has_moved {
+            (job.moved_at, job.standstill) = (now, None);
+        }
+        has_moved
+    }
+
+    /// The Jobs of which nothing has changed for a while, and nothing says why.
+    pub fn standing(&self, now: Duration) -> impl Iterator<Item = &Job> {
+        let stands = move |job: &&Job| {
+            !job.state.is_finished() && !job.says_why() && now.saturating_sub(job.moved_at) >= STANDS_AFTER
+        };
+        self.jobs.iter().filter(stands)
+    }
+
+    /// Why a Job does not move. None: nothing is wrong with it.
+    pub fn explain(&mut self, uid: &str, why: Option<Standstill>) {
+        let job = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index));
+        if let Some(job) = job.filter(|job| !job.state.is_finished()) {
+            job.standstill = why.filter(|_| !job.says_why());
+        }
     }
 
     /// Marks the failures of these Pods as already reported.

@@ -1,0 +1,64 @@
+//! Why Jobs do not move: asked when nothing has changed for a while, and shown with their progress.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tally_runtime::controller::Kind;
+use tokio::task::JoinHandle;
+
+use super::progress::model::{Model, Standstill};
+use crate::look::explain::explanation;
+use crate::place::Place;
+
+/// How often it is asked.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// Of how many Jobs at once.
+const MOST_JOBS: usize = 8;
+
+/// By the UID of the Job. None: nothing is wrong with it.
+type Found = Vec<(String, Option<Standstill>)>;
+
+pub struct Explaining {
+    place: Arc<Place>,
+    found: Arc<Mutex<Found>>,
+    asking: Option<JoinHandle<()>>,
+    ask_at: Duration,
+}
+
+impl Explaining {
+    pub fn new(place: Arc<Place>) -> Self {
+        Self { place, found: Arc::default(), asking: None, ask_at: Duration::ZERO }
+    }
+
+    /// Puts what was found into the model, and asks again if it is time. Never waits for a response.
+    pub fn beat(&mut self, model: &mut Model, now: Duration) {
+        let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
+        found.into_iter().for_each(|(uid, why)| model.explain(&uid, why));
+        if now < self.ask_at || self.asking.as_ref().is_some_and(|asking| !asking.is_finished()) {
+            return;
+        }
+        self.ask_at = now + ASK_EVERY;
+        let jobs: Vec<_> = model.standing(now).take(MOST_JOBS).map(|job| job.id()).collect();
+        if jobs.is_empty() {
+            return;
+        }
+        let (place, found) = (self.place.clone(), self.found.clone());
+        self.asking = Some(tokio::spawn(async move {
+            for (namespace, name, uid) in jobs {
+                let known = explanation(&place, Kind::JOB, &namespace, &name).await;
+                let why = known.and_then(|known| {
+                    let cause = known.waiting_for()?;
+                    let (reason, message) = (cause.name(), cause.sentence());
+                    Some(Standstill { reason, message, change: known.would_change().unwrap_or_default() })
+                });
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((uid, why));
+            }
+        }));
+    }
+}
+
+impl Drop for Explaining {
+    fn drop(&mut self) {
+        self.asking.iter().for_each(JoinHandle::abort);
+    }
+}
