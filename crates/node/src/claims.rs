@@ -133,7 +133,7 @@ impl Claims {
     pub fn interrupt(&mut self) {
         for (uid, claim) in &mut self.known {
             if claim.directory == Directory::BeingRemoved {
-                claim.directory = Directory::Kept;
+                (claim.directory, claim.failures, claim.not_before) = (Directory::Kept, 0, None);
                 self.due.insert(uid.clone());
             }
         }
@@ -141,7 +141,7 @@ impl Claims {
 
     pub fn removed(&mut self, uid: &str) {
         if let Some(claim) = self.known.get_mut(uid) {
-            claim.directory = Directory::Removed;
+            (claim.directory, claim.failures, claim.not_before) = (Directory::Removed, 0, None);
             self.due.insert(uid.into());
         }
     }
@@ -188,11 +188,13 @@ impl Claims {
                 Directory::Kept if is_used(&metadata.namespace, &metadata.name) => {
                     self.held.insert(uid);
                 }
-                Directory::Kept => {
+                // Again until it is reported: a disk may refuse it for a while.
+                Directory::Kept | Directory::BeingRemoved => {
                     claim.directory = Directory::BeingRemoved;
+                    claim.not_before = Some(retry_at(now, claim.failures));
+                    claim.failures = claim.failures.saturating_add(1);
                     steps.push((uid, ClaimStep::Remove));
                 }
-                Directory::BeingRemoved => {}
                 Directory::Removed if claim.is_gone => drop(self.known.remove(&uid)),
                 Directory::Removed => {
                     claim.in_flight = true;
@@ -376,6 +378,8 @@ mod tests {
         assert_eq!(steps(&mut claims, false), [""; 0]);
         claims.interrupt();
         assert_eq!(steps(&mut claims, false), ["remove u"], "another shim");
+        let at = claims.wake_at(NOW).unwrap();
+        assert_eq!(claims.steps(|_, _| false, at), [("u".into(), ClaimStep::Remove)], "it was not reported");
         claims.removed("u");
         assert_eq!(
             steps(&mut claims, false),
