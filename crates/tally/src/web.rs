@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::sync::OnceCell;
 
 use crate::look::explain;
 use crate::place::Place;
+use crate::run;
 use crate::signals::{self, Stop};
 use crate::up;
 
@@ -28,7 +30,7 @@ use crate::up;
   ssh -L 8080:127.0.0.1:8080 HOST         how to reach the page of another machine
 
 The page is served on a loopback address of this machine, without encryption. The link that is printed can be used once, within
-ten minutes; it opens a session in that browser. In a terminal, Enter prints a new link. Everything that the page does is done
+ten minutes or --link-for; it opens a session in that browser. In a terminal, Enter prints a new link. Everything that the page does is done
 with your rights in the cluster.
 
 Exit code 0: stopped by SIGINT or SIGTERM; 1: it cannot be served, or the API server cannot be reached; 2: bad usage.")]
@@ -45,6 +47,16 @@ pub struct Args {
     /// Loopback address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = parse_address)]
     listen: SocketAddr,
+    /// How long a link can be used, such as 30s or 1h
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_lifetime)]
+    link_for: Duration,
+}
+
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    match run::seconds(text)? {
+        0 => Err(format!("{text:?} must be longer than 0")),
+        seconds => Ok(Duration::from_secs(seconds.unsigned_abs())),
+    }
 }
 
 /// The value of a flag that says where a page listens.
@@ -99,9 +111,10 @@ async fn serve(
     }
     let page = Page::bind(args.listen, "--listen")?;
     let from = directory.map_or(ExplainedPlace::Cluster(source), ExplainedPlace::Directory);
-    let page = page.of(remote, from)?;
+    let page = page.of(remote, from, args.link_for)?;
     let mut out = io::stdout();
-    writeln!(out, "the page of {server}, once and within ten minutes:\n\n  {}\n", page.link)?;
+    let time = tally_web::lifetime(args.link_for);
+    writeln!(out, "the page of {server}, once and within {time}:\n\n  {}\n", page.link)?;
     if io::stdin().is_terminal() {
         writeln!(out, "Enter prints a new link, Ctrl-C stops.")?;
         let server = page.server.clone();
@@ -186,10 +199,10 @@ impl Page {
         Ok(Self(listener))
     }
 
-    pub fn of(self, remote: Remote, from: ExplainedPlace) -> Result<ServedPage> {
+    pub fn of(self, remote: Remote, from: ExplainedPlace, link_for: Duration) -> Result<ServedPage> {
         let listener = tokio::net::TcpListener::from_std(self.0)?;
         let explain = Box::new(PageExplainer { from, place: OnceCell::new() });
-        let server = WebServer::new(listener.local_addr()?, remote, Some(explain));
+        let server = WebServer::new(listener.local_addr()?, remote, Some(explain), link_for);
         let link = server.link().context("this machine has no random numbers")?;
         Ok(ServedPage { server, listener, link })
     }
@@ -197,6 +210,7 @@ impl Page {
     /// The page of the tally up with this data directory.
     pub fn of_data(self, data: &Path, kubeconfig: &Path) -> Result<ServedPage> {
         let access = connect::access(&KubeconfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None })?;
-        self.of(Remote::new(connect::service(&access)?), ExplainedPlace::Directory(data.to_owned()))
+        let from = ExplainedPlace::Directory(data.to_owned());
+        self.of(Remote::new(connect::service(&access)?), from, tally_web::LINK_FOR)
     }
 }

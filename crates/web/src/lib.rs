@@ -19,7 +19,8 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-pub use serve::WebServer;
+pub use serve::{WebServer, lifetime};
+pub use session::LINK_FOR;
 
 /// Explains why an object does not move, as JSON.
 pub trait Explain: Send + Sync {

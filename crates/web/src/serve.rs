@@ -30,7 +30,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::request::{Asked, Refused, asked, cookie};
-use crate::session::{LINK_FOR, Secret, Sessions};
+use crate::session::{Secret, Sessions};
 use crate::{Explain, assets};
 
 /// Connections at once.
@@ -57,6 +57,14 @@ const AGENT: &str = concat!("tally-web/", env!("CARGO_PKG_VERSION"));
 /// Added to the key of a handshake (RFC 6455).
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
+/// `10 minutes`, `30 seconds`.
+pub fn lifetime(link_for: Duration) -> String {
+    match link_for.as_secs() {
+        seconds if seconds % 60 == 0 && seconds > 60 => format!("{} minutes", seconds / 60),
+        seconds => format!("{seconds} seconds"),
+    }
+}
+
 type Body = BoxBody<Bytes, hyper::Error>;
 
 /// The page of one API server. Cheap to clone.
@@ -77,8 +85,8 @@ struct Inner {
 }
 
 impl WebServer {
-    /// `address`: where it listens. `remote`: with the rights of the user.
-    pub fn new(address: SocketAddr, remote: Remote, explain: Option<Box<dyn Explain>>) -> Self {
+    /// `address`: where it listens. `remote`: with the rights of the user. `link_for`: how long a link can be used.
+    pub fn new(address: SocketAddr, remote: Remote, explain: Option<Box<dyn Explain>>, link_for: Duration) -> Self {
         // Cookies are for all ports of a host: two pages on this machine need two names.
         let cookie = format!("tally-page-{}", address.port());
         let host = address.to_string();
@@ -88,12 +96,12 @@ impl WebServer {
         );
         // An address is ASCII.
         let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
-        let (sessions, random) = (Mutex::default(), SystemRandom::new());
+        let (sessions, random) = (Mutex::new(Sessions::new(link_for)), SystemRandom::new());
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         Self(Arc::new(Inner { remote, explain, host, cookie, policy, sessions, streams, random }))
     }
 
-    /// A new link to the page. It can be used once, within ten minutes. None: this machine has no random numbers.
+    /// A new link to the page. It can be used once. None: this machine has no random numbers.
     pub fn link(&self) -> Option<String> {
         let token = self.0.secret()?;
         let link = format!("http://{}/?token={token}", self.0.host);
@@ -213,10 +221,9 @@ impl Inner {
     fn open_session(&self, token: &str) -> Result<Response<Body>, Refused> {
         let session = self.secret().ok_or_else(|| Refused { code: 500, why: "no random numbers".to_owned() })?;
         if !self.sessions().open(token, &session, Instant::now()) {
-            let minutes = LINK_FOR.as_secs() / 60;
-            let why = format!(
-                "This link was used, or is older than {minutes} minutes. For a new one, run tally web in a terminal."
-            );
+            let time = lifetime(self.sessions().link_for());
+            let why =
+                format!("This link was used, or is older than {time}. For a new one, run tally web in a terminal.");
             return Err(Refused { code: 401, why });
         }
         // Not a redirect: where a link of another site was followed, the browser would not send the cookie after it.

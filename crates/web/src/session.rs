@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
 
-/// How long a link can be used.
+/// How long a link can be used, unless the user says otherwise.
 pub const LINK_FOR: Duration = Duration::from_secs(600);
 /// How long a session lasts without a request.
 const IDLE_FOR: Duration = Duration::from_secs(12 * 3600);
@@ -18,8 +18,9 @@ pub type Secret = String;
 /// The hash of a secret: how long a comparison with it takes says nothing about the secret.
 type Hash = Vec<u8>;
 
-#[derive(Default)]
 pub struct Sessions {
+    /// How long a link can be used.
+    link_for: Duration,
     /// The links that have not been used, by their tokens: when they were made.
     links: HashMap<Hash, Instant>,
     /// By the value of the cookie: the last request.
@@ -27,14 +28,23 @@ pub struct Sessions {
 }
 
 impl Sessions {
+    pub fn new(link_for: Duration) -> Self {
+        Self { link_for, links: HashMap::new(), open: HashMap::new() }
+    }
+
+    pub fn link_for(&self) -> Duration {
+        self.link_for
+    }
+
     pub fn add_link(&mut self, token: &str, now: Instant) {
-        self.links.retain(|_, made| now.duration_since(*made) < LINK_FOR);
+        let link_for = self.link_for;
+        self.links.retain(|_, made| now.duration_since(*made) < link_for);
         self.links.insert(hash(token), now);
     }
 
     /// Exchanges the token of a link for a session. False: it was used, is too old, or never existed.
     pub fn open(&mut self, token: &str, session: &str, now: Instant) -> bool {
-        if self.links.remove(&hash(token)).is_none_or(|made| now.duration_since(made) >= LINK_FOR) {
+        if self.links.remove(&hash(token)).is_none_or(|made| now.duration_since(made) >= self.link_for) {
             return false;
         }
         self.open.retain(|_, last| now.duration_since(*last) < IDLE_FOR);
@@ -77,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_link_opens_one_session() {
-        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let (mut sessions, now) = (Sessions::new(LINK_FOR), Instant::now());
         sessions.add_link("t1", now);
         assert!(!sessions.open("t2", "s", now) && !sessions.open("", "s", now));
         assert!(sessions.open("t1", "s1", now) && sessions.is_open("s1", now));
@@ -90,7 +100,7 @@ mod tests {
 
     #[test]
     fn links_and_sessions_end() {
-        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let (mut sessions, now) = (Sessions::new(LINK_FOR), Instant::now());
         sessions.add_link("t1", now);
         assert!(!sessions.open("t1", "s1", now + LINK_FOR));
         sessions.add_link("t2", now);
@@ -103,7 +113,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many_sessions() {
-        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let (mut sessions, now) = (Sessions::new(LINK_FOR), Instant::now());
         for at in 0..MOST_SESSIONS + 1 {
             let now = now + Duration::from_secs(at as u64);
             sessions.add_link(&format!("t{at}"), now);

@@ -1,6 +1,6 @@
 //! What the server of the page answers, and to whom.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -139,18 +139,28 @@ async fn an_address_that_others_can_reach_is_refused_and_no_page_is_possible() {
     assert!(!server.said().contains("http://"), "{}", server.said());
 }
 
+/// `tally web` for this server, and the link that it prints.
+pub fn tally_web(server: &Server, options: &[&str]) -> (Child, String) {
+    let mut web = Command::new(env!("CARGO_BIN_EXE_tally"));
+    web.args(["web", "--kubeconfig"])
+        .arg(server.kubeconfig())
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = web.spawn().expect("the binary under test starts");
+    let out = child.stdout.take().expect("a pipe");
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(out));
+    let link = lines.map_while(Result::ok).find(|line| line.contains("http://")).expect("a link");
+    (child, link.trim().to_owned())
+}
+
 /// `tally web` for a server that a kubeconfig names.
 #[tokio::test]
 async fn tally_web_serves_the_page_of_any_cluster() {
     let directory = server::directory();
     let server = Server::start(directory.path()).await;
-    let mut web = Command::new(env!("CARGO_BIN_EXE_tally"));
-    web.args(["web", "--kubeconfig"]).arg(server.kubeconfig()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = web.spawn().expect("the binary under test starts");
-    let out = child.stdout.take().expect("a pipe");
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(out));
-    let link = lines.map_while(Result::ok).find(|line| line.contains("http://")).expect("a link");
-    let (host, token) = parts(link.trim());
+    let (mut child, link) = tally_web(&server, &[]);
+    let (host, token) = parts(&link);
     let cookie = log_in(&host, &token).await;
     let (code, _, body) = ask(&host, "GET /api/v1/namespaces", &[&cookie]).await;
     assert!(code == 200 && body.contains("kube-system"), "{code} {body}");

@@ -190,9 +190,9 @@ async fn logs_are_text_and_a_job_is_suspended_and_resumed() {
     assert_eq!(page.browser.errors(&page.tab), [""; 0]);
 }
 
-/// WEB-1, WEB-2: what a browser without a session gets, and one with a link that was used.
+/// WEB-1, WEB-2: what a browser without a session gets, and one with a link that was used or has expired.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_browser_and_a_used_link_are_refused() {
+async fn another_browser_and_a_used_or_expired_link_are_refused() {
     let Some(mut page) = Page::open(&["--no-node"]).await else { return };
     let link = link(&page.server);
     let context = page.browser.context();
@@ -205,6 +205,14 @@ async fn another_browser_and_a_used_link_are_refused() {
     }
     let own = page.evaluate("fetch('/apis/batch/v1/jobs').then((it) => it.status)");
     assert_eq!(own, 200);
+    // A link that was not used in time.
+    let (mut web, link) = crate::door::tally_web(&page.server, &["--link-for", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let late = page.browser.open(&link, Some(&context));
+    page.browser.wait_for(&late, "document.body.innerText.includes('is older than 1 seconds')");
+    assert_eq!(page.browser.evaluate(&late, "fetch('/apis/batch/v1/jobs').then((it) => it.status)"), 401);
+    web.kill().unwrap();
+    web.wait().unwrap();
 }
 
 /// WEB-6: the figures are printed; a machine that is busy must not fail the test.
