@@ -162,10 +162,13 @@ pub enum Cause {
     /// The controller says that it waits until it has seen all Pods.
     RevisionGate,
     ControllerNotRunning {
+        /// `Job`, `CronJob`.
+        of: &'static str,
         work: String,
         why: String,
     },
     ControllerBehind {
+        of: &'static str,
         work: String,
         why: String,
     },
@@ -391,11 +394,11 @@ impl Cause {
             Self::RevisionGate => "The controller waits until it has seen all Pods that another writer of the Job's \
                                    status has counted (revision gate): its stream of Pods is behind."
                 .to_owned(),
-            Self::ControllerNotRunning { work, why } => {
-                format!("No running Job controller is seen that would {work}: {}", ended(why))
+            Self::ControllerNotRunning { of, work, why } => {
+                format!("No running {of} controller is seen that would {work}: {}", ended(why))
             },
-            Self::ControllerBehind { work, why } => {
-                format!("The Job controller has to {work}, and has not done so: {}", ended(why))
+            Self::ControllerBehind { of, work, why } => {
+                format!("The {of} controller has to {work}, and has not done so: {}", ended(why))
             }
             Self::Unreadable { problem } => format!("The object cannot be understood: {}", ended(problem)),
             Self::InvalidSchedule { message } => format!("The CronJob is never due: {}", ended(message)),
@@ -485,7 +488,7 @@ impl Cause {
                 "It goes on by itself when the stream has caught up. If that takes minutes, look at the API server."
             }
             Self::ControllerNotRunning { .. } => {
-                "Start the controller: tally up, tally controller, or kube-controller-manager."
+                "Start the controller: tally up, tally controller (for Jobs), or kube-controller-manager."
             }
             Self::ControllerBehind { .. } => "Look at the logs and metrics of the controller, and at the API server.",
             Self::Unreadable { .. } => "Correct the object.",

@@ -11,6 +11,8 @@ use crate::{Reason, SETTLES_WITHIN};
 
 /// How many Events and Nodes are shown as evidence.
 const SHOWN: usize = 8;
+/// The Leases of `tally controller` have it, whatever their names are.
+const LEASE_LABEL: &str = "/metadata/labels/tally.dev~1lease-of";
 
 /// A Lease of a controller.
 struct Leadership<'a> {
@@ -31,9 +33,14 @@ fn leadership(lease: &Value) -> Option<Leadership<'_>> {
 }
 
 /// No process has the data directory.
-pub(crate) fn stopped(work: &str) -> Reason {
+pub(crate) fn stopped(evidence: &Evidence, work: &str) -> Reason {
     let why = "no process uses the data directory".to_owned();
-    Reason { cause: Cause::ControllerNotRunning { work: work.to_owned(), why }, since: None }
+    Reason { cause: Cause::ControllerNotRunning { of: of(evidence), work: work.to_owned(), why }, since: None }
+}
+
+/// Which controller works on the object.
+fn of(evidence: &Evidence) -> &'static str {
+    if evidence.object["kind"] == "CronJob" { "CronJob" } else { "Job" }
 }
 
 /// Why the controller has not done this work, for which everything has been there since `settled_at`. None: that is too
@@ -41,7 +48,7 @@ pub(crate) fn stopped(work: &str) -> Reason {
 pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, now: Timestamp) -> Option<Reason> {
     let work = work.to_owned();
     if evidence.host == Host::Stopped {
-        return Some(stopped(&work));
+        return Some(stopped(evidence, &work));
     }
     if settled_at + SETTLES_WITHIN >= now {
         return None;
@@ -49,9 +56,22 @@ pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, n
     if evidence.last_event("Job", "RevisionGate", Some(settled_at)).is_some() {
         return Some(Reason { cause: Cause::RevisionGate, since: Some(settled_at) });
     }
-    let mut leases: Vec<Leadership<'_>> = evidence.leases.iter().flatten().filter_map(leadership).collect();
+    // `tally controller` does not run CronJobs.
+    let of = of(evidence);
+    let holders: &[&str] = if of == "CronJob" {
+        &["kube-controller-manager"]
+    } else {
+        &["tally-job-controller", "kube-controller-manager"]
+    };
+    let is_tallys = |lease: &Value| of == "Job" && text(lease, LEASE_LABEL) == "job-controller";
+    let counts = |lease: &&Value| holders.contains(&text(lease, "/metadata/name")) || is_tallys(lease);
+    let leases = evidence.leases.iter().flatten().filter(counts);
+    let mut leases: Vec<Leadership<'_>> = leases.filter_map(leadership).collect();
     leases.sort_by_key(|lease| lease.renewed_at);
     let (not_running, why, since) = match (leases.last(), evidence.host) {
+        (_, Host::Serving { controller: true }) => {
+            (false, "it runs in the process that serves the API, which answers".to_owned(), settled_at)
+        }
         (Some(lease), _) if lease.holder.is_empty() => {
             let why = format!("the Lease {} was released at {}, and has no holder", lease.name, lease.renewed_at);
             (true, why, lease.renewed_at)
@@ -72,13 +92,16 @@ pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, n
         (None, _) if evidence.leases.is_none() => {
             (false, "the Leases of controllers could not be read".to_owned(), settled_at)
         }
-        (None, _) => {
-            (true, "there is no Lease of one (tally-job-controller, kube-controller-manager)".to_owned(), settled_at)
+        (None, Host::Serving { controller: false }) => {
+            let why =
+                "the server of the API runs without it (tally up --controllers), and there is no Lease of another one";
+            (true, why.to_owned(), settled_at)
         }
+        (None, _) => (true, format!("there is no Lease of one ({})", holders.join(", ")), settled_at),
     };
     let cause = match not_running {
-        true => Cause::ControllerNotRunning { work, why },
-        false => Cause::ControllerBehind { work, why },
+        true => Cause::ControllerNotRunning { of, work, why },
+        false => Cause::ControllerBehind { of, work, why },
     };
     Some(Reason { cause, since: Some(since) })
 }

@@ -57,7 +57,7 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     }
     let started_late = matches!(explanation.waiting_for(), Some(Cause::MissedSchedule { .. }));
     if evidence.host == Host::Stopped && !started_late {
-        explanation.reasons.insert(0, controller::stopped("start Jobs"));
+        explanation.reasons.insert(0, controller::stopped(evidence, "start Jobs"));
     }
     if !explanation.reasons.is_empty() {
         explanation.state = State::Waiting;

@@ -26,11 +26,13 @@ pub struct Evidence {
 /// Where the controllers of these objects run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Host {
-    /// In a cluster, or in a process that is reached like one.
+    /// In a cluster.
     #[default]
     Cluster,
-    /// In the process that has the data directory.
+    /// In the process that has the data directory, which does not say what it runs.
     Running,
+    /// The process that serves the API says whether the controller of the object runs in it. It needs no Lease there.
+    Serving { controller: bool },
     /// Nowhere: no process has the data directory.
     Stopped,
 }

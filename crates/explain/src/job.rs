@@ -248,7 +248,7 @@ impl<S: Mutation> Story<'_, S> {
     fn host_stopped(&self, work: &str, explanation: &mut Explanation) {
         let told = explanation.reasons.iter().any(|reason| matches!(reason.cause, Cause::ControllerNotRunning { .. }));
         if self.evidence.host == Host::Stopped && !told {
-            explanation.reasons.insert(0, controller::stopped(work));
+            explanation.reasons.insert(0, controller::stopped(self.evidence, work));
         }
     }
 
@@ -275,7 +275,7 @@ impl<S: Mutation> Story<'_, S> {
             let why = format!("only the controller {manager:?} may do that (spec.managedBy)");
             let cause = match spec.parallelism <= 0 {
                 true => Cause::NoParallelism,
-                false => Cause::ControllerBehind { work: "go on with the Job".to_owned(), why },
+                false => Cause::ControllerBehind { of: "Job", work: "go on with the Job".to_owned(), why },
             };
             explanation.reasons.push(Reason { cause, since: Some(self.settled_at) });
         }
@@ -347,7 +347,8 @@ impl<S: Mutation> Story<'_, S> {
             explanation.reasons.extend(problems);
         }
         self.refusals(&work, explanation);
-        if explanation.reasons.is_empty() || work.count > 0 || work.finish {
+        let discards = matches!(plan.held, Some(Hold::Discarding { .. }));
+        if explanation.reasons.is_empty() || work.count > 0 || work.finish || discards {
             self.undone(&work, explanation);
         }
         self.host_stopped("go on with the Job", explanation);
@@ -453,13 +454,17 @@ impl<S: Mutation> Story<'_, S> {
         }
         let before = explanation.reasons.len();
         self.uncounted(&work.words(), explanation);
-        if explanation.reasons.len() == before && before == 0 {
+        // Finished Pods are deleted first, by the controller.
+        let discards = |reason: &Reason| matches!(reason.cause, Cause::DiscardingPods);
+        if explanation.reasons.len() == before && explanation.reasons.iter().all(discards) {
             let stands = controller::standing(self.evidence, &work.words(), self.settled_at, self.now);
-            let behind = |reason: &Reason| matches!(reason.cause, Cause::ControllerBehind { .. });
-            explanation.reasons.extend(stands.map(|stands| match behind(&stands) {
-                true => self.forgotten_backoff(work).unwrap_or(stands),
-                false => stands,
-            }));
+            let Some(stands) = stands else { return };
+            match stands.cause {
+                Cause::ControllerBehind { .. } => {
+                    explanation.reasons.push(self.forgotten_backoff(work).unwrap_or(stands));
+                }
+                _ => explanation.reasons.insert(0, stands),
+            }
         }
     }
 

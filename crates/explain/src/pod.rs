@@ -294,7 +294,7 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
         explanation.reasons.extend(stands);
     }
     if evidence.host == crate::Host::Stopped && !view.phase.is_terminal() {
-        explanation.reasons.insert(0, controller::stopped("run the Pod"));
+        explanation.reasons.insert(0, controller::stopped(evidence, "run the Pod"));
     }
     if pod.terminates() {
         let what = "the grace period of the Pod ends; then its processes are killed".to_owned();

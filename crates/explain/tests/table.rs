@@ -411,7 +411,7 @@ fn rows() -> Vec<Row> {
                 "spec": {"completions": 5_000, "parallelism": 2}, "status": {"active": 0, "succeeded": 1_001}})),
             many,
         ),
-        &["DiscardingPods"],
+        &["DiscardingPods", "ControllerBehind"],
         "Many finished Pods are to be deleted early",
         100,
     );
@@ -455,6 +455,31 @@ fn rows() -> Vec<Row> {
         &["BackOff"],
         "only the controller knows when it creates the next one: after 3 failures",
         60,
+    );
+    // The end is decided, and the release of a Pod is refused, which no Event says. The clock of the controller runs ahead.
+    for seconds in [110, -500] {
+        let met = json!([{"type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached",
+            "lastTransitionTime": ago(seconds)}]);
+        let indexed = job(
+            json!({"spec": {"completionMode": "Indexed", "parallelism": 1}, "status": {"active": 0, "succeeded": 2,
+            "completedIndexes": "0,1", "startTime": ago(seconds + 20), "conditions": met}}),
+        );
+        let released = json!({"metadata": {"finalizers": null}});
+        let mut counted = ended("b", "Succeeded", 120, index("1"));
+        merge(&mut counted, &released);
+        row(
+            seen(indexed, vec![ended("a", "Succeeded", 150, index("0")), counted]),
+            &["UncountedPods", "ControllerBehind"],
+            "Pod a has ended and is not counted and released",
+            if seconds == 110 { 110 } else { 120 },
+        );
+    }
+    // A start that a clock ahead has written: a Pod is missing.
+    row(
+        seen(job(json!({"status": {"active": 0, "startTime": ago(-500)}})), vec![]),
+        &["ControllerBehind"],
+        "has to create Pods",
+        300,
     );
     // A clock that runs ahead.
     row(
@@ -515,6 +540,45 @@ fn rows() -> Vec<Row> {
         "No running Job controller is seen that would create Pods: there is no Lease of one (tally-job-controller, kube-controller-manager).",
         300,
     );
+    // The controllers of tally up have no Lease: the server says whether there is one. A Lease of another controller may be left.
+    for leases in [Some(vec![]), None, Some(vec![lease("tally-1", 90)])] {
+        row(
+            Evidence { leases, host: Host::Serving { controller: true }, ..seen(untouched(json!({})), vec![]) },
+            &["ControllerBehind"],
+            "The Job controller has to create Pods, and has not done so: it runs in the process that serves the API, which \
+             answers.",
+            300,
+        );
+    }
+    row(
+        Evidence {
+            leases: Some(vec![]),
+            host: Host::Serving { controller: false },
+            ..seen(untouched(json!({})), vec![])
+        },
+        &["ControllerNotRunning"],
+        "that would create Pods: the server of the API runs without it (tally up --controllers), and there is no Lease of \
+         another one.",
+        300,
+    );
+    // One that deploy/ has installed.
+    let mut elsewhere = lease("tally-2", 5);
+    merge(
+        &mut elsewhere,
+        &json!({"metadata": {"namespace": "batch", "name": "my-release", "labels": {"tally.dev/lease-of": "job-controller"}}}),
+    );
+    row(
+        Evidence { leases: Some(vec![elsewhere]), ..seen(untouched(json!({})), vec![]) },
+        &["ControllerBehind"],
+        "tally-2 holds the Lease batch/my-release and renews it.",
+        300,
+    );
+    row(
+        Evidence { host: Host::Serving { controller: false }, ..seen(untouched(json!({})), vec![]) },
+        &["ControllerBehind"],
+        "tally-1 holds the Lease kube-system/tally-job-controller and renews it.",
+        300,
+    );
     row(
         Evidence {
             leases: None,
@@ -565,11 +629,26 @@ fn rows() -> Vec<Row> {
         "The Job of 2026-01-31T11:30:00Z is not started (concurrencyPolicy Forbid) while an earlier one runs: c-1.",
         1800,
     );
+    let mut manager = lease("", 3000);
+    manager["metadata"]["name"] = "kube-controller-manager".into();
     row(
-        Evidence { leases: Some(vec![lease("", 3000)]), ..seen(cron(late.clone()), vec![]) },
+        Evidence { leases: Some(vec![manager, lease("tally-1", 1)]), ..seen(cron(late.clone()), vec![]) },
         &["ControllerNotRunning"],
-        "No running Job controller is seen that would start Job c-29497650: the Lease kube-system/tally-job-controller was released at",
+        "No running CronJob controller is seen that would start Job c-29497650: the Lease kube-system/kube-controller-manager was released at",
         3000,
+    );
+    // Such a process does not run CronJobs.
+    row(
+        Evidence { leases: Some(vec![lease("tally-1", 1)]), ..seen(cron(late.clone()), vec![]) },
+        &["ControllerNotRunning"],
+        "No running CronJob controller is seen that would start Job c-29497650: there is no Lease of one (kube-controller-manager).",
+        1800,
+    );
+    row(
+        Evidence { host: Host::Serving { controller: true }, ..seen(cron(late.clone()), vec![]) },
+        &["ControllerBehind"],
+        "The CronJob controller has to start Job c-29497650, and has not done so: it runs in the process",
+        1800,
     );
     let taken =
         event("CronJob", "c", "FailedCreate", "Error creating job: jobs.batch \"c-29497650\" already exists", 100);

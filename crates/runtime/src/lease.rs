@@ -16,6 +16,10 @@ use tally_core::time::Timestamp;
 
 use crate::controller::{Call, Kind, Reply, Verb};
 
+/// The label of the Leases of Tally's controllers, whatever their names are, and its value for those that run Jobs.
+pub const LABEL: &str = "tally.dev/lease-of";
+pub const JOB_CONTROLLER: &str = "job-controller";
+
 #[derive(Clone, Debug)]
 pub struct Config {
     pub namespace: String,
@@ -169,7 +173,8 @@ impl Elector {
                 "holderIdentity": self.config.identity, "leaseDurationSeconds": self.config.duration.as_secs(),
                 "acquireTime": micro_time(now), "renewTime": micro_time(now), "leaseTransitions": 0,
             });
-            let metadata = json!({"namespace": self.config.namespace, "name": self.config.name});
+            let labels = json!({LABEL: JOB_CONTROLLER});
+            let metadata = json!({"namespace": self.config.namespace, "name": self.config.name, "labels": labels});
             let lease =
                 json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
             (LeaseVerb::Write, self.call(Verb::Create, "").body(&lease))
@@ -243,6 +248,12 @@ impl Elector {
         if !lease["spec"].is_object() {
             lease["spec"] = json!({});
         }
+        // One that was made by an earlier version, or by a user.
+        let labels = &mut lease["metadata"]["labels"];
+        if !labels.is_object() {
+            *labels = json!({});
+        }
+        labels[LABEL] = JOB_CONTROLLER.into();
         let spec = &mut lease["spec"];
         if seen.lease.spec.holder_identity.as_deref() != Some(&self.config.identity) {
             spec["holderIdentity"] = self.config.identity.as_str().into();
@@ -430,6 +441,7 @@ mod tests {
         lease["spec"]["holderIdentity"] = Value::Null;
         assert_eq!(run(&mut Elector::new(config("two")), &mut server, Duration::ZERO), [Change::Gained]);
         let lease = server.lease.unwrap();
+        assert_eq!(lease["metadata"]["labels"][LABEL], JOB_CONTROLLER);
         assert_eq!(
             (&lease["metadata"]["labels"]["a"], &lease["spec"]["strategy"]),
             (&"b".into(), &"OldestEmulationVersion".into())

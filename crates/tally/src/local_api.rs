@@ -33,8 +33,13 @@ pub struct LocalApi {
 }
 
 impl LocalApi {
-    /// This process must have the data directory.
-    pub fn start(data: &Path, registry: Arc<Registry>, logs: Option<NodeLogs>) -> io::Result<Self> {
+    /// This process must have the data directory. `controllers`: those that run in it.
+    pub fn start(
+        data: &Path,
+        registry: Arc<Registry>,
+        logs: Option<NodeLogs>,
+        controllers: Vec<&'static str>,
+    ) -> io::Result<Self> {
         let socket = data.join(SOCKET);
         // A process that was killed leaves its socket behind.
         match fs::remove_file(&socket) {
@@ -50,6 +55,7 @@ impl LocalApi {
             })
         };
         let server = LocalServer::new(registry).with_backup_files(files);
+        server.add_controllers(controllers);
         if let Some(logs) = logs {
             server.add_logs(logs);
         }

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use hyper::Method;
 use serde_json::Value;
 use tally_node::attempts::{self, DroppedRecords, JobRecords};
 use tally_registry::Registry;
-use tally_remote::{Remote, connect};
+use tally_remote::{Remote, connect, request};
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_runtime::driver::api::Api;
 use tally_server::SystemEnv;
@@ -213,6 +215,12 @@ impl Place {
         self.list(Call::new(Verb::List, kind, namespace, "")).await
     }
 
+    /// The objects of a kind with these labels, in all namespaces.
+    pub async fn labelled(&self, kind: Kind, selector: &str) -> Result<Vec<Value>, PlaceError> {
+        let label_selector = selector.to_owned();
+        self.list(Call { label_selector, ..Call::new(Verb::List, kind, "", "") }).await
+    }
+
     /// One object. None: there is none.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, PlaceError> {
         let why = match self.ask(&Call::new(Verb::Get, kind, namespace, name)).await? {
@@ -222,6 +230,20 @@ impl Place {
             _ => "there was no answer".to_owned(),
         };
         Err(PlaceError::Unreadable(format!("cannot read {} {name:?} in {}: {why}", kind.kind, self.title)))
+    }
+
+    /// Whether a controller of this name runs in the process that serves the API. None: the server does not say, as
+    /// other servers than Tally.
+    pub async fn runs_controller(&self, name: &str) -> Option<bool> {
+        if matches!(self.objects(), Objects::Own(_)) {
+            // `tally run`, which runs Jobs.
+            return Some(name == "job");
+        }
+        let request = request::plain(Method::GET, "/readyz?verbose", Bytes::new()).ok()?;
+        let answer = self.remote()?.ask(request).await.ok()?;
+        let text = String::from_utf8_lossy(&answer.body);
+        let is_told = |check: &str| text.lines().any(|line| line == format!("[+]{check} ok"));
+        is_told("controllers").then(|| is_told(&format!("controllers/{name}")))
     }
 
     async fn ask(&self, call: &Call) -> Result<Reply, PlaceError> {

@@ -98,6 +98,8 @@ pub struct ApiHandler {
     pub sessions: OnceLock<Arc<dyn PodSessions>>,
     /// The provider of what Pods use.
     pub usage: OnceLock<Arc<dyn UsageSource>>,
+    /// The names of the controllers that run in this process.
+    pub controllers: OnceLock<Vec<&'static str>>,
     pub session_places: SessionPlaces,
     /// `host:port`, for discovery.
     pub address: String,
@@ -224,9 +226,10 @@ impl ApiHandler {
         };
         let served = match &route {
             Route::Health { page, check } => {
+                let controllers = self.controllers.get().map(Vec::as_slice);
                 return match self.registry.poisoned() {
-                    Some(error) if error.disk_full => extras::health_with_full_disk(page, check, &query),
-                    error => extras::health(page, check, &query, error.is_none()),
+                    Some(error) if error.disk_full => extras::health_with_full_disk(page, check, &query, controllers),
+                    error => extras::health(page, check, &query, error.is_none(), controllers),
                 };
             }
             Route::NoPage => return extras::not_found(),

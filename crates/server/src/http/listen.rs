@@ -173,6 +173,7 @@ impl Server {
             logs: OnceLock::new(),
             sessions: OnceLock::new(),
             usage: OnceLock::new(),
+            controllers: OnceLock::new(),
             session_places: SessionPlaces::default(),
             address,
             flow,
@@ -202,6 +203,11 @@ impl Server {
     /// Sets the provider of what Pods use. Only the first call has an effect.
     pub fn add_usage(&self, usage: Arc<dyn UsageSource>) {
         let _ = self.handler.usage.set(usage);
+    }
+
+    /// Sets which controllers run in this process: `/readyz?verbose` names them. Only the first call has an effect.
+    pub fn add_controllers(&self, names: Vec<&'static str>) {
+        let _ = self.handler.controllers.set(names);
     }
 
     /// Serves until `stop` is ready. Then no more connections are accepted, watches end, and in-flight requests have

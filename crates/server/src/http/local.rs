@@ -64,6 +64,7 @@ impl LocalServer {
             logs: OnceLock::new(),
             sessions: OnceLock::new(),
             usage: OnceLock::new(),
+            controllers: OnceLock::new(),
             session_places: SessionPlaces::default(),
             address: "localhost".to_owned(),
             flow,
@@ -84,6 +85,11 @@ impl LocalServer {
     /// Sets the source of the logs of Pods. Only the first call has an effect.
     pub fn add_logs(&self, logs: impl Logs + 'static) {
         let _ = self.handler.logs.set(Box::new(logs));
+    }
+
+    /// Sets which controllers run in this process: `/readyz?verbose` names them. Only the first call has an effect.
+    pub fn add_controllers(&self, names: Vec<&'static str>) {
+        let _ = self.handler.controllers.set(names);
     }
 
     /// Serves until `stop` is ready. Then watches end.

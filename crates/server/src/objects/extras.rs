@@ -22,19 +22,40 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.4");
 /// that answers at all is alive: it is ready before it listens, and stops listening before it stops. A server whose
 /// store accepts no writes is still alive, because it can be read, but it is not ready. That the disk is full is told; any
 /// other reason is only in its metrics and in the errors of writes, because these paths need no credentials.
-pub fn health(page: &str, check: &str, query: &Query<'_>, store_is_well: bool) -> HttpResponse {
-    health_because(page, check, query, (!store_is_well).then_some("reason withheld"))
+///
+/// `controllers`: those that run in this process, if the process says so. It ends if one of them does, so they are well.
+/// With them a client knows whether there is a controller although it has no Lease.
+pub fn health(
+    page: &str,
+    check: &str,
+    query: &Query<'_>,
+    store_is_well: bool,
+    controllers: Option<&[&str]>,
+) -> HttpResponse {
+    health_because(page, check, query, (!store_is_well).then_some("reason withheld"), controllers)
 }
 
 /// The same for a server whose disk is full.
-pub fn health_with_full_disk(page: &str, check: &str, query: &Query<'_>) -> HttpResponse {
-    health_because(page, check, query, Some("the disk is full: no writes until there is room again"))
+pub fn health_with_full_disk(page: &str, check: &str, query: &Query<'_>, controllers: Option<&[&str]>) -> HttpResponse {
+    health_because(page, check, query, Some("the disk is full: no writes until there is room again"), controllers)
 }
 
 /// `store`: what is wrong with it, in words for anyone.
-fn health_because(page: &str, check: &str, query: &Query<'_>, store: Option<&str>) -> HttpResponse {
-    let checks = [("ping", None), ("store", store)];
-    let checks = if page == "livez" { &checks[..1] } else { &checks[..] };
+fn health_because(
+    page: &str,
+    check: &str,
+    query: &Query<'_>,
+    store: Option<&str>,
+    controllers: Option<&[&str]>,
+) -> HttpResponse {
+    let mut checks = vec![("ping".to_owned(), None)];
+    if page != "livez" {
+        checks.push(("store".to_owned(), store));
+        if let Some(names) = controllers {
+            checks.push(("controllers".to_owned(), None));
+            checks.extend(names.iter().map(|name| (format!("controllers/{name}"), None)));
+        }
+    }
     if !check.is_empty() {
         return match checks.iter().find(|(name, _)| *name == check) {
             Some((_, None)) => encode::text(200, "ok"),
@@ -47,7 +68,7 @@ fn health_because(page: &str, check: &str, query: &Query<'_>, store: Option<&str
         return encode::text(200, "ok");
     }
     let mut told = String::new();
-    for (name, wrong) in checks {
+    for (name, wrong) in &checks {
         told += &match wrong {
             None => format!("[+]{name} ok\n"),
             Some(why) => format!("[-]{name} failed: {why}\n"),
@@ -222,7 +243,7 @@ mod tests {
     #[test]
     fn a_server_whose_store_takes_no_writes_is_alive_and_not_ready() {
         let check = |page: &str, check: &str, query: &str, well: bool| {
-            health(page, check, &Query::parse(query), well).status().as_u16()
+            health(page, check, &Query::parse(query), well, None).status().as_u16()
         };
         for page in ["readyz", "healthz"] {
             for query in ["", "verbose"] {
@@ -235,15 +256,33 @@ mod tests {
     }
 
     #[test]
+    fn the_controllers_of_the_process_are_told() {
+        let told = |page: &str, check: &str, controllers: Option<&[&str]>| {
+            let answer = health(page, check, &Query::parse("verbose"), true, controllers);
+            let crate::http::body::Body::Whole(text) = answer.body() else { panic!("a text") };
+            (answer.status().as_u16(), String::from_utf8_lossy(text).into_owned())
+        };
+        let (code, text) = told("readyz", "", Some(&["job", "ttl"]));
+        assert_eq!(code, 200);
+        assert!(text.contains("[+]controllers ok\n[+]controllers/job ok\n[+]controllers/ttl ok\n"), "{text}");
+        // A server without controllers says so; one that does not know says nothing.
+        assert!(told("readyz", "", Some(&[])).1.contains("[+]controllers ok\nreadyz"));
+        assert!(!told("readyz", "", None).1.contains("controllers"));
+        assert!(!told("livez", "", Some(&["job"])).1.contains("controllers"));
+        assert_eq!(told("readyz", "controllers/job", Some(&["job"])), (200, "ok".to_owned()));
+        assert_eq!(told("readyz", "controllers/ttl", Some(&["job"])).0, 404);
+    }
+
+    #[test]
     fn a_full_disk_is_told_in_words() {
         for query in ["", "verbose"] {
-            let answer = health_with_full_disk("readyz", "", &Query::parse(query));
+            let answer = health_with_full_disk("readyz", "", &Query::parse(query), None);
             assert_eq!(answer.status().as_u16(), 500);
             let crate::http::body::Body::Whole(text) = answer.body() else { panic!("a text") };
             let text = String::from_utf8_lossy(text);
             assert!(text.contains("[-]store failed: the disk is full") && text.contains("[+]ping ok"), "{text}");
         }
-        assert_eq!(health_with_full_disk("readyz", "store", &Query::parse("")).status().as_u16(), 500);
-        assert_eq!(health_with_full_disk("livez", "", &Query::parse("")).status().as_u16(), 200);
+        assert_eq!(health_with_full_disk("readyz", "store", &Query::parse(""), None).status().as_u16(), 500);
+        assert_eq!(health_with_full_disk("livez", "", &Query::parse(""), None).status().as_u16(), 200);
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tally_explain::{Evidence, Explanation, Host};
 use tally_runtime::controller::Kind;
 use tally_runtime::driver::wall_clock;
+use tally_runtime::lease;
 
 use super::{LookError, LookForm, print_json, table};
 use crate::place::{Place, PlaceError, PlaceFlags};
@@ -147,18 +148,36 @@ async fn gather(place: &Place, kind: Kind, mut object: Value) -> Evidence {
         false => Vec::new(),
     };
     let nodes = nodes(place, pods.iter().chain([&object]), &mut unread).await;
-    let leases = note(place.all(Kind::LEASE, LEASES).await, &mut unread);
-    let leases = leases.map(|mut leases| {
+    let leases = leases(place, &mut unread).await;
+    let within = note(place.get(Kind::NAMESPACE, "", &namespace).await, &mut unread).flatten();
+    let controller = if kind == Kind::CRON_JOB { "cronjob" } else { "job" };
+    let host = match (place.runs_controller(controller).await, place.is_cluster(), place.is_idle()) {
+        (_, false, true) => Host::Stopped,
+        (Some(controller), _, _) => Host::Serving { controller },
+        (None, true, _) => Host::Cluster,
+        (None, false, false) => Host::Running,
+    };
+    Evidence { object, job, pods, events, nodes, leases, quotas, namespace: within, host, unread }
+}
+
+/// Those of controllers that run Jobs. One of Tally may have any name, in any namespace; it has a label.
+async fn leases(place: &Place, unread: &mut Vec<String>) -> Option<Vec<Value>> {
+    let known = place.all(Kind::LEASE, LEASES).await.map(|mut leases| {
         leases.retain(|lease| RUNS_JOBS.iter().any(|name| lease["metadata"]["name"] == *name));
         leases
     });
-    let within = note(place.get(Kind::NAMESPACE, "", &namespace).await, &mut unread).flatten();
-    let host = match (place.is_cluster(), place.is_idle()) {
-        (true, _) => Host::Cluster,
-        (false, true) => Host::Stopped,
-        (false, false) => Host::Running,
-    };
-    Evidence { object, job, pods, events, nodes, leases, quotas, namespace: within, host, unread }
+    let labelled = place.labelled(Kind::LEASE, &format!("{}={}", lease::LABEL, lease::JOB_CONTROLLER)).await;
+    match (known, labelled) {
+        (Ok(mut known), Ok(labelled)) => {
+            known.extend(labelled.into_iter().filter(|lease| lease["metadata"]["namespace"] != LEASES));
+            Some(known)
+        }
+        (Ok(some), Err(_)) | (Err(_), Ok(some)) if !some.is_empty() => Some(some),
+        (known, labelled) => {
+            note(known.and(labelled), unread);
+            None
+        }
+    }
 }
 
 /// What was read. What was not is remembered.

@@ -94,6 +94,7 @@ impl Cluster {
             gates: self.gates,
             ..controllers::Cluster::default()
         };
+        let running = chosen.running(&told);
         let backoffs = Arc::new(BackoffNotices::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
@@ -105,7 +106,7 @@ impl Cluster {
         if self.is_watched {
             tokio::spawn(self.registry.clone().expire_events(EVENT_TTL));
         }
-        let served = || LocalApi::start(&self.directory, self.registry.clone(), logs).ok();
+        let served = || LocalApi::start(&self.directory, self.registry.clone(), logs, running).ok();
         let local = self.is_watched.then(served).flatten();
         Ok(RunningCluster { controllers, node, backoffs, local })
     }

@@ -52,12 +52,18 @@ impl Chosen {
         self.names.contains(&name)
     }
 
-    fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
-        let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
+    /// Those that run in such a cluster, by name.
+    pub fn running(&self, cluster: &Cluster) -> Vec<&'static str> {
         // Without nodes, a scheduler could only mark each Pod as unschedulable.
         let nodes = cluster.runs_pods || cluster.hollow > 0;
-        let wanted = |name: &&&str| **name != "scheduler" || !self.all || nodes;
-        self.names.iter().filter(wanted).filter_map(|name| make(name, cluster)).chain(hollow).collect()
+        let wanted = |name: &&str| *name != "scheduler" || !self.all || nodes;
+        let names = self.names.iter().copied().filter(wanted);
+        names.filter(|name| *name != "ttl" || cluster.gates.enabled(Gate::TTLAfterFinished)).collect()
+    }
+
+    fn make(&self, cluster: &Cluster) -> Vec<Box<dyn Controller>> {
+        let hollow = (cluster.hollow > 0).then(|| Box::new(Hollow::new(cluster.hollow)) as Box<dyn Controller>);
+        self.running(cluster).into_iter().filter_map(|name| make(name, cluster)).chain(hollow).collect()
     }
 }
 
@@ -96,7 +102,6 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
         "root-ca" => Box::new(root_ca::controller(cluster.root_ca.clone())),
         "scheduler" => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
         "serviceaccount" => Box::new(service_account::controller()),
-        "ttl" if !cluster.gates.enabled(Gate::TTLAfterFinished) => return None,
         "ttl" => Box::new(TtlController::new(cluster.default_ttl)),
         _ => return None,
     })
@@ -176,5 +181,7 @@ mod tests {
         assert_eq!(made("*", 3), NAMES.len() + 1, "one controller for all hollow nodes");
         let machine = Cluster { runs_pods: true, ..Cluster::default() };
         assert_eq!(parse("*").unwrap().make(&machine).len(), NAMES.len(), "its own controller is not among them");
+        assert_eq!(parse("*").unwrap().running(&machine), NAMES);
+        assert!(!parse("*").unwrap().running(&Cluster::default()).contains(&"scheduler"));
     }
 }

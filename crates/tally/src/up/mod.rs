@@ -310,6 +310,8 @@ async fn serve(
         }));
     }
     let (cluster, registry) = (&ready.cluster, ready.registry.clone());
+    let running = args.controllers.running(cluster);
+    ready.server.add_controllers(running.clone());
     if let Some(node) = &ready.node {
         ready.server.add_logs(node.logs());
         ready.server.add_sessions(Arc::new(node.sessions()));
@@ -318,7 +320,7 @@ async fn serve(
         tokio::spawn(limit_logs(node.logs().root, registry.clone(), args.ended_logs, every));
     }
     // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
-    let _local = LocalApi::start(data, registry.clone(), ready.node.as_ref().map(ThisNode::logs)).ok();
+    let _local = LocalApi::start(data, registry.clone(), ready.node.as_ref().map(ThisNode::logs), running).ok();
     tokio::spawn(registry.clone().expire_events(args.event_ttl));
     tokio::spawn(report_writability(registry.clone()));
     let controllers = controllers::RunningControllers::start(

@@ -25,6 +25,7 @@ async fn the_lease_is_handed_over_by_those_who_stop_and_taken_from_those_who_die
     let held = lease(&server.api).await;
     let holder = held["spec"]["holderIdentity"].as_str().unwrap().to_owned();
     assert!(first.said().contains(&holder), "{holder}");
+    assert_eq!(held["metadata"]["labels"]["tally.dev/lease-of"], "job-controller");
 
     let mut second = start("second");
     second.until_it_says(&format!("{holder} leads"));

@@ -5,7 +5,25 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::support::server::{self, Server};
-use crate::tool::{Cluster, NAMESPACE, eventually, explain, reasons, says, tally, text};
+use crate::tool::{Cluster, NAMESPACE, Seen, eventually, explain, reasons, tally, text};
+
+/// What this part shows.
+pub const REASONS: [&str; 14] = [
+    "BackOff",
+    "ContainerConfigError",
+    "ContainerRestarting",
+    "ControllerBehind",
+    "CreationRefused",
+    "Halting",
+    "ManagerNotSeen",
+    "NoParallelism",
+    "NotScheduled",
+    "QuotaExceeded",
+    "SchedulingGated",
+    "Suspended",
+    "Unschedulable",
+    "WaitsForJobs",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_says_what_it_waits_for() {
@@ -52,10 +70,10 @@ async fn a_job_says_what_it_waits_for() {
     let there = |namespace: &'static str| ["-n", namespace, "--kubeconfig", &cluster.kubeconfig].map(str::to_owned);
     let (small, strict) = (there("small"), there("strict"));
     let (small, strict) = (small.each_ref().map(String::as_str), strict.each_ref().map(String::as_str));
-    let quota = says(&small, "job/refused", &["QuotaExceeded"], "exceeded quota: few").await;
+    let quota = cluster.seen.says(&small, "job/refused", &["QuotaExceeded"], "exceeded quota: few").await;
     let lines = quota["evidence"].to_string();
     assert!(lines.contains("ResourceQuota few: pods 0 of 0"), "{lines}");
-    says(&strict, "job/refused", &["CreationRefused"], "violates PodSecurity").await;
+    cluster.seen.says(&strict, "job/refused", &["CreationRefused"], "violates PodSecurity").await;
 
     // Scheduling and starting.
     let large = json!({"template": {"spec": {"containers": [{"name": "c", "image": "none", "command": ["true"],
@@ -125,6 +143,23 @@ async fn a_job_says_what_it_waits_for() {
     assert!(wrong.code == Some(2) && wrong.err.contains("job/NAME, pod/NAME or cronjob/NAME"), "{}", wrong.err);
 
     few_rights(&cluster).await;
+    without_events(&cluster).await;
+    cluster.seen.are(&REASONS);
+}
+
+/// The controllers of `tally up` have no Lease. A user that may not read the Events, which say why there are no Pods, is not
+/// told that no controller runs.
+async fn without_events(cluster: &Cluster) {
+    let read = ["get", "list"];
+    let rules = json!([{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": read},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": read},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": read}]);
+    let (kubeconfig, _) = cluster.user("carol", &rules).await;
+    let place = ["-n", "small", "--kubeconfig", &kubeconfig];
+    let within = "has to create Pods, and has not done so: it runs in the process that serves the API, which answers.";
+    let said = cluster.seen.says(&place, "job/refused", &["ControllerBehind"], within).await;
+    let unread = said["unread"].to_string();
+    assert!(unread.contains("cannot list events") && !unread.contains("cannot list leases"), "{unread}");
 }
 
 /// A user that may read Jobs and nothing else gets what can be said from the Job, and is told what is missing.
@@ -145,7 +180,7 @@ async fn few_rights(cluster: &Cluster) {
     let binding = json!({"metadata": {"name": "jobs"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
         "kind": "Role", "name": "jobs"}, "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
     cluster.create(&format!("{rbac}/rolebindings"), &binding).await;
-    let said = says(&["--kubeconfig", &kubeconfig], "job/suspended", &["Suspended"], "suspended").await;
+    let said = cluster.seen.says(&["--kubeconfig", &kubeconfig], "job/suspended", &["Suspended"], "suspended").await;
     let unread = said["unread"].to_string();
     for what in ["cannot list pods", "cannot list events", "cannot list leases"] {
         assert!(unread.contains(what), "{unread}");
@@ -173,10 +208,11 @@ async fn a_directory_that_no_process_uses_is_explained() {
         (said.code == Some(0) && said.out.contains("1 active")).then_some(())
     })
     .await;
-    let silent = says(&["--data-dir", &data], "long", &[], "").await;
+    let seen = Seen::default();
+    let silent = seen.says(&["--data-dir", &data], "long", &[], "").await;
     assert_eq!(silent["state"], "Running");
     run.kill().unwrap();
     run.wait().unwrap();
     let stopped = "that would go on with the Job: no process uses the data directory.";
-    says(&["--data-dir", &data], "job/long", &["ControllerNotRunning"], stopped).await;
+    seen.says(&["--data-dir", &data], "job/long", &["ControllerNotRunning"], stopped).await;
 }

@@ -1,7 +1,9 @@
 //! A cluster, what is created in it, and what `tally explain` says about that.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -56,7 +58,7 @@ pub fn explain(place: &[&str], object: &str) -> Value {
 }
 
 /// Waits until these reasons are given, in this order, and the first one says this.
-pub async fn says(place: &[&str], object: &str, expected: &[&str], part: &str) -> Value {
+async fn says(place: &[&str], object: &str, expected: &[&str], part: &str) -> Value {
     let mut last = Value::Null;
     let until = Instant::now() + GIVE_UP_AFTER;
     while Instant::now() < until {
@@ -75,9 +77,29 @@ pub async fn says(place: &[&str], object: &str, expected: &[&str], part: &str) -
     panic!("{object} is never explained by {expected:?}: {last:#}");
 }
 
+/// The reasons that were given in one part of these tests.
+#[derive(Default)]
+pub struct Seen(Mutex<BTreeSet<String>>);
+
+impl Seen {
+    /// The same as `says`, and remembers the reasons.
+    pub async fn says(&self, place: &[&str], object: &str, expected: &[&str], part: &str) -> Value {
+        let said = says(place, object, expected, part).await;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(reasons(&said));
+        said
+    }
+
+    /// The part has shown all the reasons that it is relied on for, and no others.
+    pub fn are(&self, expected: &[&str]) {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(seen, expected.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
+    }
+}
+
 pub struct Cluster {
     pub server: Server,
     pub kubeconfig: String,
+    pub seen: Seen,
     connection: tokio::sync::Mutex<Connection>,
     pub directory: tempfile::TempDir,
 }
@@ -86,7 +108,7 @@ impl Cluster {
     pub fn of(server: Server, directory: tempfile::TempDir) -> Self {
         let kubeconfig = text(&server.kubeconfig());
         let connection = tokio::sync::Mutex::new(server.api.connection());
-        Self { server, kubeconfig, connection, directory }
+        Self { server, kubeconfig, seen: Seen::default(), connection, directory }
     }
 
     pub async fn call(&self, call: Call) -> Value {
@@ -125,9 +147,58 @@ impl Cluster {
         .await
     }
 
+    /// A kubeconfig for a user with these rights in all namespaces, and the path of its ClusterRole.
+    pub async fn user(&self, name: &str, rules: &Value) -> (String, String) {
+        let kubeconfig = text(&self.directory.path().join(format!("{name}.kubeconfig")));
+        let data = text(&self.directory.path().join("data"));
+        let server = format!("https://{}", self.server.api.authority());
+        let added =
+            tally(&["user", "add", name, "--data-dir", &data, "--kubeconfig", &kubeconfig, "--server", &server]);
+        assert_eq!(added.code, Some(0), "{}", added.err);
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        self.create(&format!("{rbac}/clusterroles"), &json!({"metadata": {"name": name}, "rules": rules})).await;
+        let binding = json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
+        self.create(&format!("{rbac}/clusterrolebindings"), &binding).await;
+        (kubeconfig, format!("{rbac}/clusterroles/{name}"))
+    }
+
+    pub async fn add_node(&self, name: &str) {
+        self.create("/api/v1/nodes", &json!({"metadata": {"name": name}})).await;
+        self.set_ready(name, "True").await;
+    }
+
+    pub async fn set_ready(&self, name: &str, ready: &str) {
+        let condition = json!({"type": "Ready", "status": ready, "reason": "Test", "message": "",
+            "lastTransitionTime": "2026-01-31T12:00:00Z", "lastHeartbeatTime": "2026-01-31T12:00:00Z"});
+        self.patch(&format!("/api/v1/nodes/{name}/status"), &json!({"status": {"conditions": [condition]}})).await;
+    }
+
+    /// Gives the Pod a node, and returns its path.
+    pub async fn bind(&self, pod: &Value, node: &str) -> String {
+        let path = format!("/api/v1/namespaces/default/pods/{}", name_of(pod));
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(pod)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        self.create(&format!("{path}/binding"), &binding).await;
+        path
+    }
+
+    /// Acts as the node of the Pod with this path.
+    pub async fn report(&self, pod: &str, phase: &str, state: Value) {
+        let container =
+            json!({"name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        let status = json!({"status": {"phase": phase, "containerStatuses": [container]}});
+        self.patch(&format!("{pod}/status"), &status).await;
+    }
+
+    pub async fn report_running(&self, pod: &str) {
+        self.report(pod, "Running", json!({"running": {"startedAt": "2026-01-31T12:00:00Z"}})).await;
+    }
+
     /// Waits for the reasons, seen through the kubeconfig.
     pub async fn says(&self, object: &str, expected: &[&str], part: &str) -> Value {
-        says(&["--kubeconfig", &self.kubeconfig], object, expected, part).await
+        self.seen.says(&["--kubeconfig", &self.kubeconfig], object, expected, part).await
     }
 }
 
