@@ -62,11 +62,7 @@ impl RunView {
 
     /// Looks whether the user has left it.
     pub async fn beat(&mut self, output: &mut Output) {
-        if !self.is_open || !self.showing.is_finished() {
-            return;
-        }
-        let left = self.left(output).await;
-        if left == Left::Interrupted {
+        if self.is_open && self.showing.is_finished() && self.left(output).await == Left::Interrupted {
             // As if Ctrl-C had been pressed without a view: the terminal made no signal of it.
             let _ = kill_process(getpid(), Signal::INT);
         }
@@ -78,17 +74,13 @@ impl RunView {
             return;
         }
         self.handle.tell("All Jobs have finished. q leaves this view and prints the summary.");
-        let mut asked = std::pin::pin!(stop.wait_for(|stop| *stop != Stop::No));
-        loop {
-            tokio::select! {
-                _ = &mut asked => break self.close(output).await,
-                () = tokio::time::sleep(LOOK_EVERY * 10) => {}
-            }
-            if self.showing.is_finished() {
-                self.left(output).await;
-                break;
-            }
-        }
+        let view = self.showing.abort_handle();
+        let closing = tokio::spawn(async move {
+            let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+            view.abort();
+        });
+        self.left(output).await;
+        closing.abort();
     }
 
     /// Gives the terminal back.
@@ -99,9 +91,10 @@ impl RunView {
         }
     }
 
+    /// Waits until it has been left.
     async fn left(&mut self, output: &mut Output) -> Left {
-        self.is_open = false;
         let left = (&mut self.showing).await;
+        self.is_open = false;
         output.take_terminal_back();
         match left {
             Ok(Ok(left)) => left,

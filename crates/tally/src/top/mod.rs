@@ -273,13 +273,16 @@ impl Shown {
     }
 
     async fn open_first(&mut self) {
-        let is_there = self.opens.as_ref().is_some_and(|uid| self.model.choose(uid));
-        if is_there
-            && self.opens.take().is_some()
-            && let Some(effect) = self.model.key(Key::Enter)
-        {
+        if !self.opens.as_ref().is_some_and(|uid| self.model.choose(uid)) {
+            return;
+        }
+        self.opens = None;
+        // A key of the user would remove it.
+        let note = std::mem::take(&mut self.model.note);
+        if let Some(effect) = self.model.key(Key::Enter) {
             self.carry_out(effect).await;
         }
+        self.model.note = note;
     }
 
     async fn open_job(&mut self, uid: &str) {

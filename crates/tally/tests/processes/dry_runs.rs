@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "--feature-gates",
     "--file",
     "--stdin",
@@ -27,6 +27,7 @@ const OTHERS: [&str; 26] = [
     "--junit",
     "--output",
     "--quiet",
+    "--tui",
     "--help",
     "--name",
     "--hollow",
