@@ -640,3 +640,31 @@ proptest! {
         }
     }
 }
+
+// ---- managers of fields ----
+
+#[test]
+fn managers_that_a_patch_does_not_name_stay_and_others_are_checked() {
+    let entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}});
+    let mut current = configmap();
+    current["metadata"]["managedFields"] = json!([entry]);
+    let current = object("configmaps", current);
+    let send = |kind, text: &str| {
+        patched(resource("configmaps"), kind, current.clone(), text.as_bytes(), FieldValidation::Ignore)
+    };
+    for kind in [PatchKind::Merge, PatchKind::Strategic] {
+        let labelled = send(kind, r#"{"metadata": {"labels": {"a": "b"}}}"#).unwrap().object;
+        assert_eq!(labelled["metadata"]["managedFields"], json!([entry]));
+        assert_eq!(labelled["metadata"]["labels"]["a"], "b");
+        // Of two values for one key the last one counts.
+        for wrong in [r#""x""#, "[5]", r#"[{"manager": 5}]"#, r#"[{"manager": "q", "time": "zzz"}]"#] {
+            for text in [
+                "{\"metadata\": {\"managedFields\": WRONG}}",
+                "{\"metadata\": {}, \"metadata\": {\"managedFields\": WRONG}}",
+            ] {
+                assert!(send(kind, &text.replace("WRONG", wrong)).is_err(), "{text} {wrong}");
+            }
+        }
+    }
+}

@@ -94,7 +94,12 @@ impl<'a> Pod<'a> {
         let scheduled_at = crate::evidence::condition(self.object, "PodScheduled")
             .and_then(|condition| time(&condition["lastTransitionTime"]))
             .unwrap_or(view.created_at);
-        if pending && scheduled_at + STARTS_WITHIN < now {
+        // A Pod is pending until its init containers have ended.
+        let first = list(self.object, "/status/initContainerStatuses");
+        let runs = first.iter().any(|container| container["state"]["running"].is_object());
+        let ended_at = first.iter().filter_map(|container| time(&container["state"]["terminated"]["finishedAt"])).max();
+        let scheduled_at = ended_at.map_or(scheduled_at, |at| at.max(scheduled_at));
+        if pending && !runs && scheduled_at + STARTS_WITHIN < now {
             let events = evidence.events();
             let own = |event: &&crate::evidence::EventView<'_>| {
                 event.warning && event.about_kind == "Pod" && view.name == event.about_name

@@ -717,12 +717,17 @@ fn nothing_is_said_where_nothing_is_wrong() {
         pod["metadata"]["finalizers"] = json!([]);
         pod
     };
+    let mut preparing = starting(200);
+    preparing["status"]["initContainerStatuses"] =
+        json!([{"name": "i", "state": {"running": {"startedAt": ago(190)}}}]);
     for (evidence, state) in [
         (seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))]), State::Running),
         (seen(job(json!({"status": {"active": 0, "succeeded": 2, "conditions": complete}})), vec![]), State::Complete),
         // Just created: the controller has not had the time to do anything.
         (seen(fresh(job(json!({}))), vec![]), State::Running),
         (seen(job(json!({})), vec![starting(20), pod("b", json!({}))]), State::Running),
+        // An init container takes long.
+        (seen(job(json!({})), vec![preparing, pod("b", json!({}))]), State::Running),
         // Pods that terminate are replaced at once.
         (
             seen(

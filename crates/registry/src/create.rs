@@ -160,11 +160,11 @@ impl Registry {
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
-            if unsettled {
-                settle(resource, &mut candidate);
-            }
             if let Some(managers) = managers.take() {
                 metadata(&mut candidate).insert(MANAGERS.to_owned(), managers);
+            }
+            if unsettled {
+                settle(resource, &mut candidate);
             }
             let mut stored = view::to_stored(resource, candidate);
             let key = key(resource, namespace, &name);
@@ -182,17 +182,14 @@ impl Registry {
                     Some(seen) => self.store.commit_beside(write, seen.clone()).await,
                     None => self.store.commit(write).await,
                 };
-                match committed {
-                    Ok(entry) => {
-                        self.decoded.keep(key, stored, &entry);
-                        Ok(entry.value.clone())
-                    }
-                    Err(error) => {
-                        managers = metadata(&mut stored).remove(MANAGERS);
-                        Err(error)
-                    }
-                }
+                committed.map(|entry| {
+                    self.decoded.keep(key, std::mem::take(&mut stored), &entry);
+                    entry.value.clone()
+                })
             };
+            if written.is_err() {
+                managers = metadata(&mut stored).remove(MANAGERS);
+            }
             match written {
                 Ok(bytes) => {
                     let object = Object { bytes: view::shown(resource, bytes) };

@@ -323,3 +323,21 @@ fn a_pod_that_runs_nowhere_goes_at_once_and_one_that_runs_is_given_time() {
     delete("busy", Some(0));
     assert!(there("busy").is_none());
 }
+
+/// Managers that a client gives are stored as every other part of an object, and are not lost when a name is drawn again.
+#[test]
+fn managers_of_a_new_object_are_stored_in_their_final_form() {
+    let cluster = Cluster::new();
+    let options = |dry_run| WriteOptions { field_manager: "me".to_owned(), dry_run, ..WriteOptions::default() };
+    let entry = json!({"manager": "zz", "operation": "Update", "apiVersion": "v1", "time": "2019-01-01T00:00:00.5Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:immutable": {}}});
+    let object = json!({"metadata": {"name": "c", "managedFields": [entry]}, "data": {"a": "b"}});
+    for dry_run in [true, false] {
+        let (body, options) = (object.to_string(), options(dry_run));
+        let created = cluster.registry.create(cluster.configmaps(), body.as_bytes(), Format::Json, &options);
+        let created = now(created).unwrap().object.parse();
+        let managers = created["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(managers.iter().map(|entry| entry["manager"].as_str().unwrap()).collect::<Vec<_>>(), ["zz", "me"]);
+        assert_eq!(managers[0]["time"], "2019-01-01T00:00:00Z");
+    }
+}

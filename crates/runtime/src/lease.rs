@@ -32,6 +32,8 @@ pub struct Config {
     pub renew_deadline: Duration,
     /// The interval between attempts to renew, or to become the holder.
     pub retry_period: Duration,
+    /// The holder runs all Jobs without another manager. Then the Lease has a label that says so.
+    pub runs_jobs: bool,
 }
 
 /// Why the settings of a lease would not work.
@@ -173,10 +175,10 @@ impl Elector {
                 "holderIdentity": self.config.identity, "leaseDurationSeconds": self.config.duration.as_secs(),
                 "acquireTime": micro_time(now), "renewTime": micro_time(now), "leaseTransitions": 0,
             });
-            let labels = json!({LABEL: JOB_CONTROLLER});
-            let metadata = json!({"namespace": self.config.namespace, "name": self.config.name, "labels": labels});
-            let lease =
+            let metadata = json!({"namespace": self.config.namespace, "name": self.config.name});
+            let mut lease =
                 json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+            self.label(&mut lease);
             (LeaseVerb::Write, self.call(Verb::Create, "").body(&lease))
         };
         self.sent = Some(LeaseRequest { at, what });
@@ -243,17 +245,23 @@ impl Elector {
 
     /// The lease as it was observed, but held by us. It contains its revision: no change of another writer is
     /// overwritten.
+    fn label(&self, lease: &mut Value) {
+        let labels = &mut lease["metadata"]["labels"];
+        match (self.config.runs_jobs, labels.as_object_mut()) {
+            (true, Some(labels)) => drop(labels.insert(LABEL.to_owned(), JOB_CONTROLLER.into())),
+            (true, None) => *labels = json!({LABEL: JOB_CONTROLLER}),
+            // Of a holder before this one.
+            (false, Some(labels)) => drop(labels.remove(LABEL)),
+            (false, None) => {}
+        }
+    }
+
     fn held(&self, seen: &ObservedLease, now: Timestamp) -> Value {
         let mut lease = seen.object.clone();
         if !lease["spec"].is_object() {
             lease["spec"] = json!({});
         }
-        // One that was made by an earlier version, or by a user.
-        let labels = &mut lease["metadata"]["labels"];
-        if !labels.is_object() {
-            *labels = json!({});
-        }
-        labels[LABEL] = JOB_CONTROLLER.into();
+        self.label(&mut lease);
         let spec = &mut lease["spec"];
         if seen.lease.spec.holder_identity.as_deref() != Some(&self.config.identity) {
             spec["holderIdentity"] = self.config.identity.as_str().into();
@@ -319,6 +327,7 @@ mod tests {
             duration: 15 * SECOND,
             renew_deadline: 10 * SECOND,
             retry_period: 2 * SECOND,
+            runs_jobs: identity != "ttl",
         }
     }
 
@@ -442,6 +451,11 @@ mod tests {
         assert_eq!(run(&mut Elector::new(config("two")), &mut server, Duration::ZERO), [Change::Gained]);
         let lease = server.lease.unwrap();
         assert_eq!(lease["metadata"]["labels"][LABEL], JOB_CONTROLLER);
+        // A holder that does not run Jobs.
+        let mut other = Server { lease: Some(lease.clone()), ..Server::default() };
+        other.lease.as_mut().unwrap()["spec"]["holderIdentity"] = Value::Null;
+        run(&mut Elector::new(config("ttl")), &mut other, Duration::ZERO);
+        assert_eq!(other.lease.unwrap()["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(
             (&lease["metadata"]["labels"]["a"], &lease["spec"]["strategy"]),
             (&"b".into(), &"OldestEmulationVersion".into())

@@ -26,6 +26,7 @@ fn config(identity: String) -> Config {
         duration: seconds(15),
         renew_deadline: seconds(10),
         retry_period: seconds(2),
+        runs_jobs: true,
     }
 }
 

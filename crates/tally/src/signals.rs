@@ -57,6 +57,11 @@ pub fn stop(kinds: &[SignalKind], code: i32) -> io::Result<watch::Receiver<Stop>
     Ok(stop)
 }
 
+/// Waits for the first signal. The value is not held: a further signal must be able to change it.
+pub async fn asked(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+}
+
 fn bit(kind: SignalKind) -> u64 {
     u32::try_from(kind.as_raw_value() - 1).ok().and_then(|shift| 1u64.checked_shl(shift)).unwrap_or(0)
 }

@@ -61,6 +61,7 @@ const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub fn lifetime(link_for: Duration) -> String {
     match link_for.as_secs() {
         seconds if seconds % 60 == 0 && seconds > 60 => format!("{} minutes", seconds / 60),
+        1 => "1 second".to_owned(),
         seconds => format!("{seconds} seconds"),
     }
 }

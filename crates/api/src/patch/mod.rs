@@ -156,7 +156,9 @@ impl<'t> Document<'t> {
     /// The same for the managers of the fields, which are half of an object.
     fn untouched_managers(&self, value: &mut Value) -> Option<Value> {
         let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named))) = self else { return None };
-        let (_, JsonNode::Map(metadata)) = named.iter().find(|(name, _)| name == "metadata")? else { return None };
+        // Of a key that is there twice, the last value counts.
+        let mut given = named.iter().filter(|(name, _)| name == "metadata");
+        let (Some((_, JsonNode::Map(metadata))), None) = (given.next(), given.next()) else { return None };
         let is_named =
             |(name, _): &(std::borrow::Cow<'_, str>, JsonNode<'_>)| name == MANAGERS || name.starts_with('$');
         if named.iter().any(is_named) || metadata.iter().any(is_named) {

@@ -133,6 +133,7 @@ fn lease_of(args: &Args) -> Result<Option<lease::Config>> {
         duration: args.leader_elect_lease_duration,
         renew_deadline: args.leader_elect_renew_deadline,
         retry_period: args.leader_elect_retry_period,
+        runs_jobs: args.controllers().0.contains(&Name::Job) && args.managed_by.is_none(),
     };
     if !args.leader_elect {
         return Ok(None);

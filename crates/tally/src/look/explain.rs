@@ -169,7 +169,9 @@ async fn leases(place: &Place, unread: &mut Vec<String>) -> Option<Vec<Value>> {
     let labelled = place.labelled(Kind::LEASE, &format!("{}={}", lease::LABEL, lease::JOB_CONTROLLER)).await;
     match (known, labelled) {
         (Ok(mut known), Ok(labelled)) => {
-            known.extend(labelled.into_iter().filter(|lease| lease["metadata"]["namespace"] != LEASES));
+            let is_new = |lease: &Value| known.iter().all(|it| it["metadata"]["uid"] != lease["metadata"]["uid"]);
+            let further: Vec<Value> = labelled.into_iter().filter(is_new).collect();
+            known.extend(further);
             Some(known)
         }
         (Ok(some), Err(_)) | (Err(_), Ok(some)) if !some.is_empty() => Some(some),

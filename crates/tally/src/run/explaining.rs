@@ -23,11 +23,13 @@ pub struct Explaining {
     found: Arc<Mutex<Found>>,
     asking: Option<JoinHandle<()>>,
     ask_at: Duration,
+    /// How many Jobs of the last list were asked about.
+    asked: usize,
 }
 
 impl Explaining {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place, found: Arc::default(), asking: None, ask_at: Duration::ZERO }
+        Self { place, found: Arc::default(), asking: None, ask_at: Duration::ZERO, asked: 0 }
     }
 
     /// Puts what was found into the model, and asks again if it is time. Never waits for a response.
@@ -38,10 +40,15 @@ impl Explaining {
             return;
         }
         self.ask_at = now + ASK_EVERY;
-        let jobs: Vec<_> = model.standing(now).take(MOST_JOBS).map(|job| job.id()).collect();
-        if jobs.is_empty() {
+        let standing: Vec<_> = model.standing(now).collect();
+        if standing.is_empty() {
             return;
         }
+        // Of many, others each time.
+        let from = self.asked % standing.len();
+        let jobs: Vec<_> = standing.iter().cycle().skip(from).take(MOST_JOBS.min(standing.len())).collect();
+        let jobs: Vec<_> = jobs.into_iter().map(|job| job.id()).collect();
+        self.asked = from + jobs.len();
         let (place, found) = (self.place.clone(), self.found.clone());
         self.asking = Some(tokio::spawn(async move {
             for (namespace, name, uid) in jobs {

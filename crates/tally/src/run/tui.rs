@@ -62,9 +62,16 @@ impl RunView {
 
     /// Looks whether the user has left it.
     pub async fn beat(&mut self, output: &mut Output) {
-        if self.is_open && self.showing.is_finished() && self.left(output).await == Left::Interrupted {
+        if !self.is_open || !self.showing.is_finished() {
+            return;
+        }
+        if let Left::Interrupted { times } = self.left(output).await {
             // As if Ctrl-C had been pressed without a view: the terminal made no signal of it.
-            let _ = kill_process(getpid(), Signal::INT);
+            for _ in 0..times.min(2) {
+                let _ = kill_process(getpid(), Signal::INT);
+                // Two signals at the same time are one.
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
         }
     }
 
@@ -87,7 +94,11 @@ impl RunView {
     pub async fn close(&mut self, output: &mut Output) {
         if self.is_open {
             self.showing.abort();
-            self.left(output).await;
+            // A terminal that nothing reads blocks it.
+            if tokio::time::timeout(CLOSES_WITHIN, self.left(output)).await.is_err() {
+                self.is_open = false;
+                output.take_terminal_back();
+            }
         }
     }
 

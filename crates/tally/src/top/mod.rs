@@ -7,6 +7,7 @@ mod source;
 mod view;
 
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ const REDRAW_EVERY: Duration = Duration::from_secs(1);
 /// Changes that come within this time are drawn together.
 const DRAW_AFTER: Duration = Duration::from_millis(50);
 const MOST_KEYS: usize = 64;
+/// Ctrl-C that is pressed twice within this time is for the run twice.
+const PRESSED_AGAIN_WITHIN: Duration = Duration::from_millis(50);
 /// How often the thread that reads keys looks whether the view has been left.
 const KEYS_WITHIN: Duration = Duration::from_millis(100);
 /// Lines of the log of an attempt that has ended.
@@ -86,24 +89,24 @@ pub fn run(args: &Args) -> ExitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Quit,
-    /// Ctrl-C.
-    Interrupted,
+    /// Ctrl-C, so often.
+    Interrupted {
+        times: u32,
+    },
 }
 
 /// Takes the terminal. It is given back when the future ends or is dropped, also if it panics.
 pub fn show(shown: Shown) -> io::Result<impl Future<Output = io::Result<Left>> + Send> {
-    struct Taken;
+    struct Taken(ManuallyDrop<DefaultTerminal>);
     impl Drop for Taken {
         fn drop(&mut self) {
-            ratatui::restore();
+            // The terminal itself is not dropped, and nothing is printed: it may be gone.
+            let _ = self.0.show_cursor();
+            let _ = ratatui::try_restore();
         }
     }
-    let terminal = ratatui::try_init()?;
-    let taken = Taken;
-    Ok(async move {
-        let _taken = taken;
-        shown.run(terminal).await
-    })
+    let mut taken = Taken(ManuallyDrop::new(ratatui::try_init()?));
+    Ok(async move { shown.run(&mut taken.0).await })
 }
 
 /// Reaches a view that is open.
@@ -188,7 +191,7 @@ impl Shown {
         })
     }
 
-    async fn run(mut self, mut terminal: DefaultTerminal) -> io::Result<Left> {
+    async fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<Left> {
         let (sender, mut keys) = mpsc::channel(MOST_KEYS);
         std::thread::spawn(move || {
             // What is typed after the view has been left is for others.
@@ -208,7 +211,11 @@ impl Shown {
                 event = keys.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         if is_interrupt(key) {
-                            return Ok(Left::Interrupted);
+                            let mut times = 1;
+                            while let Ok(Some(next)) = tokio::time::timeout(PRESSED_AGAIN_WITHIN, keys.recv()).await {
+                                times += u32::from(matches!(next, Event::Key(key) if is_interrupt(key)));
+                            }
+                            return Ok(Left::Interrupted { times });
                         }
                         let effect = meaning(key).and_then(|key| self.model.key(key));
                         if let Some(effect) = effect && !self.carry_out(effect).await {

@@ -159,6 +159,7 @@ fn asked_by_leaders() -> BTreeSet<Right> {
         duration: 15 * second,
         renew_deadline: 10 * second,
         retry_period: 2 * second,
+        runs_jobs: true,
     });
     let now = Timestamp::from_millis(0);
     let mut calls = Vec::new();

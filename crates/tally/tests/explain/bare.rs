@@ -157,5 +157,10 @@ async fn what_no_controller_does_is_explained() {
     cluster.patch(&format!("{LEASE}/tally-job-controller"), &json!({"spec": old["spec"]})).await;
     let expired = "host-1 renewed the Lease kube-system/tally-job-controller last at 2026-01-31T12:00:00Z.";
     cluster.says("job/new", &["ControllerNotRunning"], expired).await;
+    // Whatever its name is, if it has the label.
+    let mut labelled = lease(micro(wall_clock().truncated().to_string()));
+    labelled["metadata"] = json!({"name": "mine", "labels": {"tally.dev/lease-of": "job-controller"}});
+    cluster.create(LEASE, &labelled).await;
+    cluster.says("job/new", &["ControllerBehind"], "host-1 holds the Lease kube-system/mine and renews it.").await;
     cluster.seen.are(&REASONS);
 }

@@ -21,19 +21,25 @@ pub struct Terminal {
     reader: Option<JoinHandle<()>>,
 }
 
+/// Starts a command as the foreground process of a new terminal, which nothing reads yet.
+pub fn unread(mut command: Command, columns: u16, rows: u16) -> (Child, OwnedFd) {
+    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&near).unwrap();
+    unlockpt(&near).unwrap();
+    let name = ptsname(&near, Vec::new()).unwrap().into_string().unwrap();
+    let far = File::options().read(true).write(true).open(name).unwrap();
+    resize(&near, columns, rows);
+    let end = || Stdio::from(far.try_clone().unwrap());
+    command.stdin(end()).stdout(end()).stderr(end());
+    become_foreground(&mut command);
+    let child = command.spawn().unwrap();
+    (child, near)
+}
+
 impl Terminal {
     /// Starts a command as the foreground process of a new terminal.
-    pub fn start(mut command: Command, columns: u16, rows: u16) -> Self {
-        let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&near).unwrap();
-        unlockpt(&near).unwrap();
-        let name = ptsname(&near, Vec::new()).unwrap().into_string().unwrap();
-        let far = File::options().read(true).write(true).open(name).unwrap();
-        resize(&near, columns, rows);
-        let end = || Stdio::from(far.try_clone().unwrap());
-        command.stdin(end()).stdout(end()).stderr(end());
-        become_foreground(&mut command);
-        let child = command.spawn().unwrap();
+    pub fn start(command: Command, columns: u16, rows: u16) -> Self {
+        let (child, near) = unread(command, columns, rows);
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, sink) = (File::from(near.try_clone().unwrap()), shown.clone());
         let reader = std::thread::spawn(move || {

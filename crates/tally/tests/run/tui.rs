@@ -1,8 +1,11 @@
 //! `tally run --tui` in a real terminal.
 
+use std::fs::File;
+use std::io::Read;
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::pty::Terminal;
+use crate::pty::{Terminal, unread};
 use crate::tool::{directory, eventually, text};
 use crate::top::{await_screen, screen, tally};
 
@@ -111,4 +114,37 @@ fn a_view_needs_a_terminal_and_shows_no_text() {
         let (code, shown) = Terminal::start(command, WIDTH, 30).end();
         assert_eq!(code, Some(2), "{flags:?}: {shown}");
     }
+}
+
+/// A window that was closed is a hang-up: as without a view, the run ends in order.
+#[test]
+fn a_terminal_that_goes_away_ends_the_run_in_order() {
+    let directory = directory();
+    let mut command = tally(&["run", "--tui", "--", "sleep", "600"]);
+    command.env("TMPDIR", directory.path());
+    let (mut child, near) = unread(command, WIDTH, 30);
+    let mut shown = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut reader = File::from(near);
+    while !String::from_utf8_lossy(&shown).contains("running") {
+        let count = reader.read(&mut buffer).unwrap();
+        shown.extend_from_slice(&buffer[..count]);
+    }
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// A terminal that nothing reads blocks the view. Signals are obeyed nevertheless.
+#[test]
+fn a_second_signal_ends_a_run_whose_terminal_is_not_read() {
+    let (mut child, _near) =
+        unread(tally(&["run", "--tui", "-n", "2000", "-p", "4", "--", "sleep", "0.05"]), WIDTH, 30);
+    std::thread::sleep(Duration::from_secs(3));
+    let pid = rustix::process::Pid::from_child(&child);
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    eventually("it has ended", || child.try_wait().unwrap().is_some());
 }

@@ -209,7 +209,7 @@ async fn another_browser_and_a_used_or_expired_link_are_refused() {
     let (mut web, link) = crate::door::tally_web(&page.server, &["--link-for", "1s"]);
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let late = page.browser.open(&link, Some(&context));
-    page.browser.wait_for(&late, "document.body.innerText.includes('is older than 1 seconds')");
+    page.browser.wait_for(&late, "document.body.innerText.includes('is older than 1 second.')");
     assert_eq!(page.browser.evaluate(&late, "fetch('/apis/batch/v1/jobs').then((it) => it.status)"), 401);
     web.kill().unwrap();
     web.wait().unwrap();

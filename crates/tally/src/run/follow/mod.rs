@@ -35,7 +35,7 @@ use super::progress::output::{Output, TaskName};
 use super::progress::render::LOG_LINES;
 use super::progress::view::{JobText, PodText};
 use super::tui::RunView;
-use crate::signals::Stop;
+use crate::signals::{Stop, asked};
 use backoffs::BackoffNotices;
 use lines::Piece;
 use logs::{HollowLogs, Logs, PodId};
@@ -151,7 +151,7 @@ impl Follow<'_> {
                         return Err(RunError::Environment(trouble));
                     }
                 }
-                _ = stop.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
+                () = asked(&mut stop), if !self.model.stopping => {
                     self.model.stopping = true;
                     if let Some(view) = &mut self.view {
                         view.close(self.output).await;

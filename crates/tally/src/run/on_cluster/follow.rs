@@ -31,7 +31,7 @@ use crate::run::progress::output::Output;
 use crate::run::progress::render::LOG_LINES;
 use crate::run::progress::view::{ContainerRun, JobText, PodText};
 use crate::run::tui::RunView;
-use crate::signals::Stop;
+use crate::signals::{Stop, asked};
 
 /// Interval for drawing and printing plain lines.
 const BEAT: Duration = Duration::from_millis(100);
@@ -106,7 +106,7 @@ impl RemoteFollow<'_> {
                     self.model.stopping = true;
                     return Ok((End::Interrupted, told.unwrap_or_default()));
                 }
-                _ = stopping.wait_for(|stop| *stop != Stop::No), if !self.model.stopping => {
+                () = asked(&mut stopping), if !self.model.stopping => {
                     self.model.stopping = true;
                     if let Some(view) = &mut self.view {
                         view.close(self.output).await;

@@ -10,12 +10,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use tally_core::backoff::BackoffNotice;
+use tally_core::time::Span;
 use tally_node::attempts::AttemptRecord;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 use tally_runtime::driver::wall_clock;
 
-use super::model::{Job, Model, PodFailure, Standstill, State, Stuck};
+use super::model::{Job, Model, PodFailure, RetryWait, Standstill, State, Stuck};
 use super::render;
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
@@ -26,6 +27,9 @@ use crate::run::follow::lines::Piece;
 
 /// Minimum interval between plain lines about a Job.
 const PACE: Duration = Duration::from_secs(1);
+
+/// Shorter waits before a retry are told only if there is a line anyway.
+const SHORTEST_WAIT: Span = Span::from_seconds(1);
 
 /// Failures printed between two such lines; further ones are only counted.
 const FAILURES_AT_ONCE: usize = 3;
@@ -164,7 +168,12 @@ impl Output {
         let told = self.told.entry(job.uid.clone()).or_default();
         // A Job that was just created need not be reported as waiting.
         let begins = job.state == State::Waiting && now < PACE;
-        if begins || told.at.is_some_and(|at| now.saturating_sub(at) < PACE) || job.state.is_finished() {
+        // A wait that would be over before the next line is told at once.
+        let is_short = |wait: &RetryWait| wait.notice.waits_for >= SHORTEST_WAIT && wait.until <= now + PACE;
+        let is_urgent =
+            job.retry_wait().is_some_and(|(wait, _)| is_short(wait) && told.wait.as_ref() != Some(&wait.notice));
+        let is_paced = told.at.is_some_and(|at| now.saturating_sub(at) < PACE) && !is_urgent;
+        if begins || is_paced || job.state.is_finished() {
             return;
         }
         let mut lines: Vec<String> = std::mem::take(&mut told.failures).into_iter().flatten().collect();
@@ -178,14 +187,12 @@ impl Output {
             }
             told.stuck.clone_from(&job.stuck);
         }
-        if told.standstill != job.standstill {
+        if told.standstill.as_ref() != job.standstill() {
             match self.form {
-                Form::Text => lines.extend(job.standstill.as_ref().map(|why| report::standstill(job, why))),
-                Form::Json => {
-                    lines.push(report::standstill_json(job, job.standstill.as_ref(), &now_text()).to_string())
-                }
+                Form::Text => lines.extend(job.standstill().map(|why| report::standstill(job, why))),
+                Form::Json => lines.push(report::standstill_json(job, job.standstill(), &now_text()).to_string()),
             }
-            told.standstill.clone_from(&job.standstill);
+            told.standstill = job.standstill().cloned();
         }
         if let Some((wait, waiting)) = job.retry_wait()
             && told.wait.as_ref() != Some(&wait.notice)

@@ -73,7 +73,7 @@ pub fn lines(model: &Model, size: Size, style: Style, now: Duration) -> Vec<Stri
     }
     let several = jobs.len() > 1;
     for job in jobs {
-        let Some(why) = &job.standstill else { continue };
+        let Some(why) = job.standstill() else { continue };
         let of = if several { format!("{}: ", job.name) } else { String::new() };
         let lines = broken(&format!("{of}{}", standstill_text(why)), size.columns.saturating_sub(5));
         add(&mut shown, rows, lines.into_iter().map(|line| vec![(Paint::Plain, format!("  {line}"))]).collect());

@@ -89,7 +89,7 @@ pub struct Job {
     /// A Pod that cannot start, and why.
     pub stuck: Option<Stuck>,
     /// Why the Job does not move, if nothing above says that.
-    pub standstill: Option<Standstill>,
+    standstill: Option<Standstill>,
     /// When its counts or its state last changed.
     moved_at: Duration,
     /// The indexes of another Job that it runs again.
@@ -244,6 +244,11 @@ impl Job {
     /// Its namespace, name and UID.
     pub fn id(&self) -> (String, String, String) {
         (self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
+    /// Why it does not move, if nothing else says that.
+    pub fn standstill(&self) -> Option<&Standstill> {
+        self.standstill.as_ref().filter(|_| !self.says_why() && !self.state.is_finished())
     }
 
     /// What it waits for is shown already.
@@ -457,7 +462,7 @@ impl Model {
     pub fn explain(&mut self, uid: &str, why: Option<Standstill>) {
         let job = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index));
         if let Some(job) = job.filter(|job| !job.state.is_finished()) {
-            job.standstill = why.filter(|_| !job.says_why());
+            job.standstill = why;
         }
     }
 
