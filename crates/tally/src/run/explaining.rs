@@ -10,8 +10,12 @@ use super::progress::model::{Model, Standstill};
 use crate::look::explain::explanation;
 use crate::place::Place;
 
-/// How often it is asked.
-const ASK_EVERY: Duration = Duration::from_secs(5);
+/// How long after the first question the second one comes; then twice as long each time, up to the limit. A Job may run for
+/// days without a change of its counts.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked whether a Job stands still.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Of how many Jobs at once.
 const MOST_JOBS: usize = 8;
 
@@ -23,13 +27,14 @@ pub struct Explaining {
     found: Arc<Mutex<Found>>,
     asking: Option<JoinHandle<()>>,
     ask_at: Duration,
+    pace: Duration,
     /// How many Jobs of the last list were asked about.
     asked: usize,
 }
 
 impl Explaining {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place, found: Arc::default(), asking: None, ask_at: Duration::ZERO, asked: 0 }
+        Self { place, found: Arc::default(), asking: None, ask_at: Duration::ZERO, pace: ASK_AGAIN_AFTER, asked: 0 }
     }
 
     /// Puts what was found into the model, and asks again if it is time. Never waits for a response.
@@ -39,10 +44,14 @@ impl Explaining {
         if now < self.ask_at || self.asking.as_ref().is_some_and(|asking| !asking.is_finished()) {
             return;
         }
-        self.ask_at = now + ASK_EVERY;
         let standing: Vec<_> = model.standing(now).collect();
         if standing.is_empty() {
+            (self.ask_at, self.pace) = (now + LOOK_EVERY, ASK_AGAIN_AFTER);
             return;
+        }
+        self.ask_at = now + self.pace;
+        if standing.len() <= MOST_JOBS {
+            self.pace = (self.pace * 2).min(ASK_AT_LEAST_EVERY);
         }
         // Of many, others each time.
         let from = self.asked % standing.len();
