@@ -13,12 +13,14 @@ use super::submit::SubmittedJob;
 use crate::local_api::LocalApi;
 use crate::look::LookError;
 use crate::place::Place;
-use crate::signals::Stop;
+use crate::signals::{Stop, asked};
 use crate::top::{self, Left, RunHandle, Shown};
 
 /// A view that is told to close has drawn its last picture within this time.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// A signal that this process sends to itself has arrived within this time.
+const SIGNALLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Refuses early: nothing has been run yet.
 pub fn check() -> Result<(), RunError> {
@@ -61,16 +63,16 @@ impl RunView {
     }
 
     /// Looks whether the user has left it.
-    pub async fn beat(&mut self, output: &mut Output) {
+    pub async fn beat(&mut self, stop: &watch::Receiver<Stop>, output: &mut Output) {
         if !self.is_open || !self.showing.is_finished() {
             return;
         }
         if let Left::Interrupted { times } = self.left(output).await {
             // As if Ctrl-C had been pressed without a view: the terminal made no signal of it.
-            for _ in 0..times.min(2) {
+            let _ = kill_process(getpid(), Signal::INT);
+            // Two signals at the same time would be one.
+            if times > 1 && tokio::time::timeout(SIGNALLED_WITHIN, asked(&mut stop.clone())).await.is_ok() {
                 let _ = kill_process(getpid(), Signal::INT);
-                // Two signals at the same time are one.
-                tokio::time::sleep(LOOK_EVERY).await;
             }
         }
     }
@@ -83,7 +85,7 @@ impl RunView {
         self.handle.tell("All Jobs have finished. q leaves this view and prints the summary.");
         let view = self.showing.abort_handle();
         let closing = tokio::spawn(async move {
-            let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+            asked(&mut stop).await;
             view.abort();
         });
         self.left(output).await;

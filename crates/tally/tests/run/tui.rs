@@ -148,3 +148,18 @@ fn a_second_signal_ends_a_run_whose_terminal_is_not_read() {
     }
     eventually("it has ended", || child.try_wait().unwrap().is_some());
 }
+
+/// As without a view: the second Ctrl-C kills what does not end.
+#[test]
+fn two_interrupts_at_once_end_a_task_that_ignores_the_first() {
+    let directory = directory();
+    let began = directory.path().join("began");
+    let task = format!("trap '' TERM; touch {}; sleep 600", text(&began));
+    let terminal = Terminal::start(tally(&["run", "--tui", "--", "sh", "-c", &task]), WIDTH, 30);
+    await_screen(&terminal, WIDTH, &["running"]);
+    eventually("the task has begun", || began.exists());
+    terminal.type_in("\u{3}\u{3}");
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(after_the_view(&shown).contains("killed"), "{shown}");
+}

@@ -138,7 +138,7 @@ impl Follow<'_> {
                     self.wait(&backoffs);
                     self.beat();
                     if let Some(view) = &mut self.view {
-                        view.beat(self.output).await;
+                        view.beat(&stop, self.output).await;
                     }
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();

@@ -124,7 +124,7 @@ impl RemoteFollow<'_> {
                 _ = beat.tick() => {
                     self.beat();
                     if let Some(view) = &mut self.view {
-                        view.beat(self.output).await;
+                        view.beat(&stop, self.output).await;
                     }
                     self.give_turns();
                     more |= self.logs.as_ref().is_some_and(TaskLogs::holds_line);
