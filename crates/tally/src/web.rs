@@ -53,10 +53,7 @@ pub struct Args {
 }
 
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
-    match run::seconds(text)? {
-        0 => Err(format!("{text:?} must be longer than 0")),
-        seconds => Ok(Duration::from_secs(seconds.unsigned_abs())),
-    }
+    Ok(Duration::from_secs(run::timeout(text)?.unsigned_abs()))
 }
 
 /// The value of a flag that says where a page listens.

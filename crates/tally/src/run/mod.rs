@@ -46,7 +46,7 @@ use progress::screen;
 use submit::{Submission, SubmitOptions, SubmittedJob};
 use tui::RunView;
 
-pub use input::flags::seconds;
+pub use input::flags::{seconds, timeout};
 
 use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::node::TaskOptions;

@@ -14,7 +14,7 @@ use crate::local_api::LocalApi;
 use crate::look::LookError;
 use crate::place::Place;
 use crate::signals::{Stop, asked};
-use crate::top::{self, Left, RunHandle, Shown};
+use crate::top::{self, JobsView, Left, ViewHandle};
 
 /// A view that is told to close has drawn its last picture within this time.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub fn check() -> Result<(), RunError> {
 /// The view over a run. Nothing else may write to the terminal until it has been left.
 pub struct RunView {
     showing: JoinHandle<io::Result<Left>>,
-    handle: RunHandle,
+    handle: ViewHandle,
     is_open: bool,
     /// What the view reads from. None: a server elsewhere.
     _api: Option<LocalApi>,
@@ -52,7 +52,7 @@ impl RunView {
         let namespace = place.namespace().to_owned();
         let only = if let [job] = jobs { Some(job.uid.clone()) } else { None };
         let unusable = |error: String| RunError::Environment(format!("cannot show the run: {error}"));
-        let shown = Shown::of_a_run(place, &namespace, only).await;
+        let shown = JobsView::of_a_run(place, &namespace, only).await;
         let shown = shown.map_err(|error| match error {
             LookError::Missing(why) | LookError::Usage(why) | LookError::Unreadable(why) => unusable(why),
         })?;
@@ -67,11 +67,11 @@ impl RunView {
         if !self.is_open || !self.showing.is_finished() {
             return;
         }
-        if let Left::Interrupted { times } = self.left(output).await {
+        if let Left::Interrupted { twice } = self.left(output).await {
             // As if Ctrl-C had been pressed without a view: the terminal made no signal of it.
             let _ = kill_process(getpid(), Signal::INT);
             // Two signals at the same time would be one.
-            if times > 1 && tokio::time::timeout(SIGNALLED_WITHIN, asked(&mut stop.clone())).await.is_ok() {
+            if twice && tokio::time::timeout(SIGNALLED_WITHIN, asked(&mut stop.clone())).await.is_ok() {
                 let _ = kill_process(getpid(), Signal::INT);
             }
         }

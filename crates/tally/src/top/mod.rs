@@ -31,7 +31,7 @@ const REDRAW_EVERY: Duration = Duration::from_secs(1);
 /// Changes that come within this time are drawn together.
 const DRAW_AFTER: Duration = Duration::from_millis(50);
 const MOST_KEYS: usize = 64;
-/// Ctrl-C that is pressed twice within this time is for the run twice.
+/// A second Ctrl-C within this time is for the run, too.
 const PRESSED_AGAIN_WITHIN: Duration = Duration::from_millis(50);
 /// How often the thread that reads keys looks whether the view has been left.
 const KEYS_WITHIN: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let shown = runtime.block_on(async {
         let place = Place::open(&args.place).await.map_err(LookError::from)?;
-        Shown::new(place, args.place.given_namespace().unwrap_or_default()).await
+        JobsView::new(place, args.place.given_namespace().unwrap_or_default()).await
     });
     let shown = match shown {
         Ok(shown) => shown,
@@ -89,14 +89,14 @@ pub fn run(args: &Args) -> ExitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Quit,
-    /// Ctrl-C, so often.
+    /// By Ctrl-C, which was pressed once or twice.
     Interrupted {
-        times: u32,
+        twice: bool,
     },
 }
 
 /// Takes the terminal. It is given back when the future ends or is dropped, also if it panics.
-pub fn show(shown: Shown) -> io::Result<impl Future<Output = io::Result<Left>> + Send> {
+pub fn show(shown: JobsView) -> io::Result<impl Future<Output = io::Result<Left>> + Send> {
     struct Taken(ManuallyDrop<DefaultTerminal>);
     impl Drop for Taken {
         fn drop(&mut self) {
@@ -109,18 +109,18 @@ pub fn show(shown: Shown) -> io::Result<impl Future<Output = io::Result<Left>> +
     Ok(async move { shown.run(&mut taken.0).await })
 }
 
-/// Reaches a view that is open.
-pub struct RunHandle(Arc<Changes>);
+/// For messages to a view that is open.
+pub struct ViewHandle(Arc<Changes>);
 
-impl RunHandle {
+impl ViewHandle {
     /// Shows a line until the next key.
     pub fn tell(&self, text: &str) {
         self.0.add(|waiting| waiting.notes.push(text.to_owned()));
     }
 }
 
-/// What is shown.
-pub struct Shown {
+/// The Jobs of a place, as the view shows them.
+pub struct JobsView {
     place: Arc<Place>,
     model: Model,
     changes: Arc<Changes>,
@@ -135,7 +135,7 @@ pub struct Shown {
     opens: Option<String>,
 }
 
-impl Shown {
+impl JobsView {
     /// The Jobs of a run in this process, or of one that it follows. `job`: the UID of the only one.
     pub async fn of_a_run(place: Place, namespace: &str, job: Option<String>) -> Result<Self, LookError> {
         let mut shown = Self::new(place, namespace).await?;
@@ -151,8 +151,8 @@ impl Shown {
         Ok(shown)
     }
 
-    pub fn handle(&self) -> RunHandle {
-        RunHandle(self.changes.clone())
+    pub fn handle(&self) -> ViewHandle {
+        ViewHandle(self.changes.clone())
     }
 
     async fn new(place: Place, namespace: &str) -> Result<Self, LookError> {
@@ -211,11 +211,9 @@ impl Shown {
                 event = keys.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         if is_interrupt(key) {
-                            let mut times = 1;
-                            while let Ok(Some(next)) = tokio::time::timeout(PRESSED_AGAIN_WITHIN, keys.recv()).await {
-                                times += u32::from(matches!(next, Event::Key(key) if is_interrupt(key)));
-                            }
-                            return Ok(Left::Interrupted { times });
+                            let next = tokio::time::timeout(PRESSED_AGAIN_WITHIN, keys.recv()).await;
+                            let twice = matches!(next, Ok(Some(Event::Key(key))) if is_interrupt(key));
+                            return Ok(Left::Interrupted { twice });
                         }
                         let effect = meaning(key).and_then(|key| self.model.key(key));
                         if let Some(effect) = effect && !self.carry_out(effect).await {

@@ -48,7 +48,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: i64) {
 fn title(model: &Model) -> Line<'static> {
     let count = |state: &str| model.all_jobs().filter(|job| job.row.state == state).count();
     let mut spans = vec![Span::styled("tally top ", BOLD), Span::raw(format!("{}  ", harmless(&model.title)))];
-    spans.push(Span::raw(format!("{} Jobs", model.total())));
+    let total = model.total();
+    spans.push(Span::raw(if total == 1 { "1 Job".to_owned() } else { format!("{total} Jobs") }));
     for (state, word) in [("Running", "running"), ("Failed", "failed"), ("Complete", "complete")] {
         spans.push(Span::styled(format!("  {} {word}", count(state)), state_style(state)));
     }

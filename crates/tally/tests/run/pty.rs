@@ -74,7 +74,7 @@ impl Terminal {
         let code = self.child.wait().unwrap().code();
         // The reader ends when no process has the other end open any more, and then it has read everything.
         let reader = self.reader.take().unwrap();
-        eventually("nobody writes to the terminal any more", || reader.is_finished());
+        eventually("no process writes to the terminal any more", || reader.is_finished());
         reader.join().unwrap();
         (code, self.shown())
     }

@@ -1,10 +1,11 @@
 //! `tally top` in a real terminal, narrow and wide.
 
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::pty::Terminal;
-use crate::tool::{GIVE_UP_AFTER, directory, eventually, text};
+use crate::tool::{GIVE_UP_AFTER, Running, directory, eventually, text};
 
 const ESCAPE: &str = "\u{1b}";
 /// The height of terminals here.
@@ -13,19 +14,24 @@ const ROWS: usize = 30;
 const TASK: &str =
     "case $JOB_COMPLETION_INDEX in 1) exit 9;; 2) printf '\\033[2Jone two\\n'; sleep 600;; esac; echo done";
 
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 pub fn tally(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
     command.args(arguments).env("TERM", "xterm-256color");
     command
+}
+
+/// A `tally up` that is ready, with its data in `d`.
+pub fn tally_up(here: &Path) -> Running {
+    let data = here.join("d");
+    let up = tally(&["up", "--listen", "127.0.0.1:0", "--data-dir", text(&data)])
+        .current_dir(here)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let up = Running(up.unwrap());
+    eventually("tally up is ready", || data.join("kubeconfig").exists() && data.join("api.sock").exists());
+    up
 }
 
 /// What is on the screen now, each row without the spaces at its end.
@@ -111,14 +117,7 @@ fn a_run_is_looked_at_while_it_goes_on() {
 fn a_job_of_tally_up_is_suspended_and_its_log_is_read() {
     let directory = directory();
     let (data, kubeconfig) = (directory.path().join("d"), directory.path().join("d/kubeconfig"));
-    let up = tally(&["up", "--listen", "127.0.0.1:0", "--data-dir", text(&data)])
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _up = Running(up.unwrap());
-    eventually("tally up is ready", || kubeconfig.exists() && data.join("api.sock").exists());
+    let _up = tally_up(directory.path());
     let run = tally(&["run", "--kubeconfig", text(&kubeconfig), "--image", "process", "--name", "slow"])
         .args(["--on-interrupt=detach", "--logs=none", "--", "sh", "-c", "printf '\\033[2Jone two\\n'; sleep 600"])
         .stdin(Stdio::null())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::pty::{Terminal, unread};
 use crate::tool::{directory, eventually, text};
-use crate::top::{await_screen, screen, tally};
+use crate::top::{await_screen, screen, tally, tally_up};
 
 const WIDTH: u16 = 100;
 
@@ -81,15 +81,8 @@ fn an_interrupt_in_the_view_ends_the_run() {
 #[test]
 fn jobs_of_a_cluster_are_shown_and_can_be_changed() {
     let directory = directory();
-    let (data, kubeconfig) = (directory.path().join("d"), directory.path().join("d/kubeconfig"));
-    let up = tally(&["up", "--listen", "127.0.0.1:0", "--data-dir", text(&data)])
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _up = crate::top::Running(up.unwrap());
-    eventually("tally up is ready", || kubeconfig.exists() && data.join("api.sock").exists());
+    let kubeconfig = directory.path().join("d/kubeconfig");
+    let _up = tally_up(directory.path());
     let flags = ["run", "--tui", "--kubeconfig", text(&kubeconfig), "--image", "process", "--name", "far", "-n", "3"];
     let mut command = tally(&flags);
     command.args(["--", "sleep", "600"]);

@@ -160,7 +160,7 @@ pub fn seconds(text: &str) -> Result<i64, String> {
 }
 
 /// A time limit of at least a second, in whole seconds.
-fn timeout(text: &str) -> Result<i64, String> {
+pub fn timeout(text: &str) -> Result<i64, String> {
     match seconds(text)? {
         0 => Err(format!("{text:?} must be longer than 0")),
         seconds => Ok(seconds),
