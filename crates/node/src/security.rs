@@ -149,9 +149,9 @@ pub fn confinement(
     let mut settings = Confinement { capabilities: default_capabilities(node), ..Confinement::default() };
     // The programs of the machine with which a user becomes root (su, sudo) are there, and a container can mount files
     // over those that say who may.
-    let is_other_user = node.is_root && fields.id("runAsUser").is_some_and(|user| user != 0);
+    let is_unprivileged = !node.is_root || fields.id("runAsUser").is_some_and(|user| user != 0);
     settings.no_new_privileges =
-        node.abilities.isolates && is_other_user && fields.get("allowPrivilegeEscalation").is_none();
+        node.abilities.isolates && is_unprivileged && fields.get("allowPrivilegeEscalation").is_none();
     for row in ROWS {
         let Some(value) = fields.get(row.field) else { continue };
         let request = Request { value, fields, node };
@@ -189,9 +189,11 @@ fn namespaces(pod: &pod::Spec, node: SecurityNode<'_>) -> Result<(), SecurityRef
     Ok(())
 }
 
-/// None: the capabilities stay as they are. Only root has capabilities to lose.
+/// None: the capabilities stay as they are. A container that an ordinary user isolates has none to gain either: in its user
+/// namespace, a program with file capabilities could uncover what the mounts hide.
 fn default_capabilities(node: SecurityNode<'_>) -> Option<CapabilitySet> {
-    (node.abilities.isolates && node.is_root).then_some(capabilities::DEFAULT & node.abilities.capabilities)
+    let default = if node.is_root { capabilities::DEFAULT } else { 0 };
+    node.abilities.isolates.then_some(default & node.abilities.capabilities)
 }
 
 fn obeyed_elsewhere(_: &Request<'_>, _: &mut Confinement) -> Result<(), String> {

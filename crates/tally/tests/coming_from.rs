@@ -89,7 +89,7 @@ impl Drop for Cluster {
 fn every_command_of_ours_works() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let document = fs::read_to_string(root.join("docs/coming-from.md")).unwrap();
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = tally_testing::scratch();
     let here = directory.path();
     fs::create_dir(here.join("bin")).unwrap();
     symlink(env!("CARGO_BIN_EXE_tally"), here.join("bin/tally")).unwrap();

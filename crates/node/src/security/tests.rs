@@ -198,7 +198,8 @@ fn what_can_be_done_becomes_a_setting() {
         ("root", json!({}), json!({}), plain.clone()),
         ("user", json!({}), json!({}), plain.clone()),
         ("isolated", json!({}), json!({}), capped(default)),
-        ("user in namespaces", json!({}), json!({}), plain.clone()),
+        ("user in namespaces", json!({}), json!({}), Confinement { no_new_privileges: true, ..capped(0) }),
+        ("user in namespaces", json!({}), json!({"allowPrivilegeEscalation": true}), capped(0)),
         // The names of one side differ from ALL of the other.
         ("isolated", json!({}), json!({"capabilities": {"drop": ["ALL"]}}), capped(0)),
         ("isolated", json!({}), json!({"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}), capped(chown)),

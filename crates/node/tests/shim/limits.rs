@@ -9,6 +9,8 @@ use tally_node::port::{Exit, Report, ResourceLimits};
 use tally_node::shim::PidsLimit;
 use tally_node::shim_client::{Config, ShimClient};
 
+use tally_testing::skip;
+
 use crate::harness::{Node, alive, block_on, kill, program, shim_of, sign, until};
 use crate::start::shell;
 
@@ -36,7 +38,7 @@ impl Machine {
         let script = here.join("shim.sh");
         let text = format!(
             "#!/bin/sh\nexec unshare --mount sh -c 'grep \" - {kinds} \" /proc/self/mountinfo | cut -d\" \" -f5 | \
-             while read -r point; do umount -l $point; done; exec \"$0\" \"$@\"' {} \"$@\"\n",
+             while read -r point; do umount -l $point; done; exec \"$0\" \"$@\"' '{}' \"$@\"\n",
             program().display()
         );
         fs::write(&script, text).unwrap();
@@ -86,7 +88,7 @@ fn written(root: &Path, names: &[&str]) -> Vec<String> {
 /// Runs the test where the shim has groups of processes, memory and CPUs.
 fn with_groups(machine: Machine, pids: u64, isolate: bool, test: impl AsyncFn(&mut Node)) {
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = machine.program(directory.path()) else { return println!("skipped: this needs root") };
+    let Some(program) = machine.program(directory.path()) else { return skip("this needs root") };
     let root = directory.path().join("root");
     block_on(async {
         let mut config = Config::new(program, root.clone());
@@ -94,7 +96,7 @@ fn with_groups(machine: Machine, pids: u64, isolate: bool, test: impl AsyncFn(&m
         config.hidden = isolate.then(|| vec![root.clone()]);
         match ShimClient::start(config.clone()).await {
             Ok(first) => first.stop().await,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return skip(error),
         }
         assert_eq!(groups(&root), Vec::<PathBuf>::new(), "an idle node leaves no groups");
         let mut node = Node::start_with(config).await;
@@ -234,7 +236,7 @@ fn a_killed_shim_leaves_neither_processes_nor_groups() {
 #[test]
 fn limits_without_effect_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = Machine::Without.program(directory.path()) else { return println!("skipped: this needs root") };
+    let Some(program) = Machine::Without.program(directory.path()) else { return skip("this needs root") };
     let root = directory.path().join("root");
     block_on(async {
         let mut config = Config::new(program, root.clone());

@@ -6,6 +6,8 @@ use std::process::Command;
 use tally_node::mailbox::{SendOutcome as Sent, Sink};
 use tally_node::port::{Check, Content, File, Mount, Preparation, Report, ShimCommand, Signal, Start, Volume};
 
+use tally_testing::skip;
+
 use crate::harness::{Node, block_on, kill, shim_of, until};
 use crate::start::shell;
 
@@ -34,7 +36,7 @@ fn may_mount() -> bool {
     let apart = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success())
         || Command::new("unshare").args(["-Um", "true"]).status().is_ok_and(|status| status.success());
     if !apart {
-        println!("skipped: no mount namespace can be made here");
+        skip("no mount namespace can be made here");
     }
     apart
 }
@@ -263,7 +265,7 @@ fn memory_volumes_go_with_their_pod() {
         let log =
             runs(node, "main", &[mount("fast", "/fast")], "stat -f -c %T /fast; echo x > /fast/x; cat /fast/x").await;
         if !log.starts_with("tmpfs\n") {
-            println!("skipped: this user may not mount a tmpfs, so it is a directory");
+            skip("this user may not mount a tmpfs, so it is a directory");
         }
         assert!(log.ends_with("x\n"));
         assert_eq!(runs(node, "next", &[mount("fast", "/again")], "cat /again/x").await, "x\n");
@@ -284,7 +286,7 @@ fn memory_volumes_end_with_the_node() {
         let mut node = Node::start(root.path()).await;
         assert!(matches!(node.prepare(fast()).await, Report::Prepared { .. }));
         if mounted() == 0 {
-            println!("skipped: this user may not mount a tmpfs");
+            skip("this user may not mount a tmpfs");
             return node.stop().await;
         }
         // A killed shim cannot unmount the volume: the next one does, and mounts it again for a Pod that still needs
@@ -347,7 +349,7 @@ fn a_full_disk_loses_output_and_no_exit() {
     let disk = tempfile::tempdir().unwrap();
     let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "small"]).arg(disk.path()).status();
     if !small.is_ok_and(|status| status.success()) {
-        println!("skipped: this user may not mount a small disk");
+        skip("this user may not mount a small disk");
         return;
     }
     let root = disk.path().join("root");

@@ -162,7 +162,7 @@ pub fn helm() -> Option<PathBuf> {
     found
 }
 
-fn tool(variable: &str, name: &str, installed: &str) -> Option<PathBuf> {
+pub fn tool(variable: &str, name: &str, installed: &str) -> Option<PathBuf> {
     if let Some(program) = std::env::var_os(variable) {
         return Some(program.into());
     }

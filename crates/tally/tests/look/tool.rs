@@ -37,7 +37,7 @@ pub fn tally(arguments: &[&str]) -> Said {
 }
 
 pub fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    tally_testing::scratch()
 }
 
 pub fn text(path: &Path) -> &str {

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use tally_testing::{is_root, skip};
+
 use crate::support::kubectl::{Kubectl, with_node, with_open_node};
 use crate::support::server::{self, Server};
 use crate::tool::{eventually, job};
@@ -37,15 +39,11 @@ fn says(kubectl: &Kubectl, name: &str, pod: Value, own: Value, script: &str) -> 
     said_by(kubectl, name)
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[tokio::test]
 async fn a_default_pod_reaches_no_credentials_and_no_other_pod() {
     let kubectl = with_node().await;
     if !kubectl.server.said().contains("pods        isolated") {
-        return println!("skipped: Pods cannot be isolated here");
+        return skip("Pods cannot be isolated here");
     }
     let here = kubectl.directory.path().display().to_string();
     // Another Pod, with a Secret and output.
@@ -97,7 +95,7 @@ async fn pods_that_are_not_isolated_are_announced() {
 async fn what_a_security_context_asks_for_is_what_the_processes_have() {
     let kubectl = with_node().await;
     if !is_root() || !kubectl.server.said().contains("pods        isolated") {
-        return println!("skipped: this needs root and namespaces");
+        return skip("this needs root and namespaces");
     }
     let status = |name: &str| format!("grep ^{name}: /proc/self/status | cut -f2");
     let context = |value: Value| json!({ "securityContext": value });
@@ -169,7 +167,7 @@ async fn what_a_security_context_asks_for_is_what_the_processes_have() {
 async fn what_cannot_be_obeyed_holds_the_pod_and_names_the_field() {
     let kubectl = with_node().await;
     if !is_root() || !kubectl.server.said().contains("pods        isolated") {
-        return println!("skipped: this needs root and namespaces");
+        return skip("this needs root and namespaces");
     }
     let context = |value: Value| json!({ "securityContext": value });
     let rows = [
@@ -289,7 +287,7 @@ async fn no_daemon_outlives_a_cluster_and_its_helper() {
             kubectl.server.kill_now();
             let grouped = here.join("data/node/cgroup").exists();
             if open && !grouped {
-                return println!("skipped: no control group can be made here");
+                return skip("no control group can be made here");
             }
             kubectl.server = start(&here).await;
             eventually("nothing of before is left", || {
@@ -326,7 +324,7 @@ fn no_daemon_outlives_a_run_and_its_helper() {
             let before = if round == 1 { 0 } else { ups(here) };
             eventually("it runs", || ups(here) >= before + 2 || run.try_wait().unwrap().is_some());
             if run.try_wait().unwrap().is_some() {
-                return println!("skipped: this machine does not isolate");
+                return skip("this machine does not isolate");
             }
             eventually("its daemons run", || daemons(run.id()).len() >= 6);
             let old = daemons(run.id());
@@ -334,7 +332,7 @@ fn no_daemon_outlives_a_run_and_its_helper() {
             run.kill().unwrap();
             run.wait().unwrap();
             if !isolate && !data.join("node/cgroup").exists() {
-                return println!("skipped: no control group can be made here");
+                return skip("no control group can be made here");
             }
             run = start();
             eventually("nothing of before is left", || {
@@ -368,7 +366,7 @@ fn credentials_that_are_written_while_a_pod_runs_are_hidden() {
     fs::write(here.join("go"), "").unwrap();
     let told = run.wait_with_output().unwrap();
     if told.status.code() == Some(3) {
-        return println!("skipped: this machine does not isolate");
+        return skip("this machine does not isolate");
     }
     let said = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(said.contains("hidden") && !said.contains("the token"), "{told:?}");
@@ -396,7 +394,7 @@ fn a_run_isolates_if_it_is_asked_to() {
     assert_eq!((code, out), (Some(1), format!("yes\n{}\n", here.display())), "{err}");
     let (code, out, err) = run(&["--isolate", "--backoff-limit", "0"], script);
     if code == Some(3) {
-        return println!("skipped: {err}");
+        return skip(err);
     }
     assert_eq!((code, out), (Some(1), format!("\nfew\n{}\n", here.display())), "{err}");
     let (code, out, err) = run(&["--isolate", "-n", "3", "-i", "--logs=raw"], "echo line $JOB_COMPLETION_INDEX");

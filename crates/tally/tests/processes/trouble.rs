@@ -20,7 +20,7 @@ impl<'a> Disk<'a> {
         fs::create_dir(at).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", size, "small"]).arg(at).output();
         if !mounted.is_ok_and(|output| output.status.success()) {
-            println!("SKIPPED: this user may not mount a small disk, so nothing is known of full ones");
+            tally_testing::skip("this user may not mount a small disk");
             return None;
         }
         Some(Self(at))

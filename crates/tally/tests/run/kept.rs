@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use tally_testing::skip;
+
 use crate::tool::{Running, directory, ends, events, eventually, fed, file, job, run, said, signal, text};
 
 fn summary(out: &str) -> Value {
@@ -157,7 +159,7 @@ fn a_full_disk_is_named_and_when_there_is_room_the_job_goes_on() {
     // A mount namespace for this process, to mount a file system of its own. Not every user may create one.
     let may = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !may.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no file system of our own");
+        skip("no file system of our own");
         return;
     }
     let data = format!("{place}/data");

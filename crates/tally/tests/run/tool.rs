@@ -12,7 +12,7 @@ use serde_json::Value;
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 pub fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
+    tally_testing::scratch()
 }
 
 pub fn text(path: &Path) -> &str {

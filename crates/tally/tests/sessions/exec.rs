@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
+use tally_testing::skip;
+
 use crate::pty::Terminal;
 use crate::run_pod;
 use crate::support::kubectl::{Kubectl, with_node, with_open_node};
@@ -166,10 +168,10 @@ async fn a_client_that_goes_away_closes_the_streams_of_its_command() {
 async fn a_command_is_isolated_as_its_container_is() {
     let kubectl = with_node().await;
     if !isolates(&kubectl) {
-        println!("skipped: containers are not isolated here");
+        skip("containers are not isolated here");
         return;
     }
-    let is_root = rustix::process::geteuid().is_root();
+    let is_root = tally_testing::is_root();
     let context = if is_root {
         "securityContext: {runAsUser: 12345, runAsGroup: 23456, capabilities: {drop: [ALL]}}"
     } else {

@@ -19,9 +19,9 @@ pub struct Server {
     pub api: Api,
 }
 
-/// A directory for one server, inside the build directory: on a disk, so that syncing means something.
+/// A directory for one server.
 pub fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
+    tally_testing::scratch()
 }
 
 /// The controllers of the binary, from the error message for an unknown one.

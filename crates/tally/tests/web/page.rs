@@ -45,7 +45,7 @@ impl Page {
     /// None: there is no browser on this machine.
     async fn open(options: &[&str]) -> Option<Self> {
         let Some(program) = browser::program() else {
-            eprintln!("NOT RUN: there is no chromium on this machine; `make tools` installs it");
+            tally_testing::skip_without("chromium");
             return None;
         };
         let directory = server::directory();
@@ -273,6 +273,6 @@ fn the_modules_of_the_page_pass_their_own_tests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../web/assets-tests");
     match Command::new("node").arg("--test").arg(&folder).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
-        Err(_) => eprintln!("NOT RUN: there is no node on this machine"),
+        Err(_) => tally_testing::skip_without("Node.js"),
     }
 }
