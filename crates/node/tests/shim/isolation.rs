@@ -785,11 +785,7 @@ fn no_new_privileges_and_seccomp_are_in_force() {
         let confinement = Confinement { no_new_privileges: true, ..Confinement::default() };
         let said = confined(node, "nnp", confinement, STATUS).await;
         assert_eq!((status(&said, "NoNewPrivs").as_str(), status(&said, "Seccomp").as_str()), ("1", filtered));
-        let confinement = Confinement {
-            seccomp: true,
-            no_new_privileges: false,
-            ..as_decided()
-        };
+        let confinement = Confinement { seccomp: true, no_new_privileges: false, ..as_decided() };
         let script = format!(
             "{STATUS}; unshare -m true 2>/dev/null && echo mounts; unshare -U true 2>/dev/null && echo users
              mount -t tmpfs x /mnt 2>/dev/null && echo mounted; ls / >/dev/null && (sleep 0.01 & wait) && id -u >/dev/null && echo works"

@@ -116,6 +116,6 @@ fn versions_and_the_user_of_the_image_agree() {
         let dockerfile = read("Dockerfile");
         assert!(dockerfile.contains(&format!("\nUSER {}:{}\n", user["runAsUser"], user["runAsGroup"])));
         assert!(dockerfile.contains(&format!("FROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"))));
-        assert!(dockerfile.contains("cargo build --profile shipped --locked"));
+        assert!(dockerfile.contains("cargo build --profile dist --locked"));
     }
 }

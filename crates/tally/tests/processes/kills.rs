@@ -281,10 +281,11 @@ async fn a_pod_that_kills_the_cluster_has_failed_after_three_times() {
     // An isolated Pod could not kill it.
     let mut kubectl = with_open_node().await;
     let here = kubectl.directory.path().to_owned();
-    // The helper is the parent of the process, and Tally is the parent of the helper. The sleep leaves time to report
-    // that the process has started.
-    let script = "echo $$ >> $HERE/began; sleep 1; read -r helper name state tally rest < /proc/$PPID/stat; \
-                  kill -s KILL $tally; sleep 100000";
+    // Tally is above the helper, which is the parent of the process. The sleep leaves time to report that the process has
+    // started.
+    let script = "echo $$ >> $HERE/began; sleep 1; tally=$PPID; \
+                  until grep -qzx up /proc/$tally/cmdline; do \
+                  read -r helper name state tally rest < /proc/$tally/stat; done; kill -s KILL $tally; sleep 100000";
     let killer = job("killer", &here, "backoffLimit: 0", "restartPolicy: Never", script);
     let made = kubectl.with_input("create --validate=false -f -", &killer);
     assert_eq!(made.code, Some(0), "{}", made.err);
