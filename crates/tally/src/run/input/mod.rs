@@ -15,6 +15,8 @@ mod types;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use documents::{Document, Origin};
 use flags::Caller;
 
@@ -132,15 +134,6 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
     if !Path::new(workdir).is_dir() {
         return Err(format!("--workdir {workdir}: no such directory"));
     }
-    let of_each = ["/tmp", "/dev/shm"].map(Path::new);
-    let is_below = |own: &Path, dir: &Path| dir.starts_with(own) && dir != own;
-    if args.isolate
-        && let Ok(dir) = Path::new(workdir).canonicalize()
-        && let Some(own) = of_each.iter().find(|own| is_below(own, &dir))
-    {
-        let own = own.display();
-        return Err(format!("--isolate: every task has its own {own}, without {workdir}; choose another --workdir"));
-    }
     let path = container["env"].as_array().into_iter().flatten().find(|row| row["name"] == "PATH");
     let of_shell = caller.env.get("PATH").filter(|_| !args.flags.clean_env).map(String::as_str);
     let path = path.and_then(|row| row["value"].as_str()).or(of_shell).unwrap_or(programs::USUAL_PATH);
@@ -148,5 +141,28 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
     if !(each && program.contains('{')) {
         programs::find(program, path, workdir)?;
     }
+    if args.isolate
+        && let Ok(dir) = Path::new(workdir).canonicalize()
+    {
+        let jobs = documents.iter_mut().filter(|document| document.is_job());
+        jobs.for_each(|document| show_working_directory(&mut document.object, &dir));
+    }
     Ok(documents)
+}
+
+/// An isolated task has a `/tmp` and a `/dev/shm` of its own. A working directory below them is shown in its place, and
+/// nothing else of them.
+fn show_working_directory(job: &mut Value, dir: &Path) {
+    let is_below = |own: &str| dir.starts_with(own) && dir != Path::new(own);
+    if !["/tmp", "/dev/shm"].into_iter().any(is_below) {
+        return;
+    }
+    let pod = &mut job["spec"]["template"]["spec"];
+    let name = "working-directory";
+    let add = |list: &mut Value, row: Value| match list.as_array_mut() {
+        Some(rows) => rows.push(row),
+        None => *list = json!([row]),
+    };
+    add(&mut pod["volumes"], json!({"name": name, "hostPath": {"path": dir, "type": "Directory"}}));
+    add(&mut pod["containers"][0]["volumeMounts"], json!({"name": name, "mountPath": dir}));
 }
