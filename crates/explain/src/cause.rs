@@ -543,7 +543,7 @@ fn with_message(reason: &str, message: &str) -> String {
 }
 
 /// On one line, with a full stop at its end.
-fn ended(message: &str) -> String {
+pub(crate) fn ended(message: &str) -> String {
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.ends_with(['.', '!', '?']) { line } else { format!("{line}.") }
 }

@@ -18,12 +18,15 @@ use tally_core::view::ViewError;
 use crate::cause::{Cause, PodNames};
 use crate::controller;
 use crate::evidence::{Evidence, changed_at, finalizers, text};
+use crate::failure::{self, Failure};
 use crate::pod::{Pod, group};
 use crate::text::duration;
 use crate::{Explanation, Host, NextStep, Reason, SETTLES_WITHIN, State};
 
 /// How many Pods are shown as evidence.
 const SHOWN: usize = 10;
+/// Letters of the failed indexes in a summary: a Job may have a hundred thousand of them.
+const INDEX_LETTERS: usize = 80;
 /// Everything has been observed: the objects were read together.
 const EVERYTHING: Revision = Revision(u64::MAX / 2);
 /// The finalizers of the garbage collector.
@@ -161,8 +164,14 @@ impl<S: Mutation> Story<'_, S> {
         } else {
             self.unfinished(&mut explanation);
         }
-        if !explanation.reasons.is_empty() && explanation.state == State::Running {
+        // A Pod whose process is gone with the one that has the data directory does not run, whatever its status says.
+        let runs = |pod: &Pod<'_>| self.evidence.host != Host::Stopped && pod.runs(self.evidence, self.now);
+        if !explanation.reasons.is_empty() && explanation.state == State::Running && !self.own.iter().any(runs) {
             explanation.state = State::Waiting;
+        }
+        if explanation.state != State::Complete {
+            let has_failed = explanation.state == State::Failed;
+            (explanation.failures, explanation.more_failures) = failure::of_job(&self.own, has_failed);
         }
         self.lines(&mut explanation);
         explanation
@@ -170,6 +179,9 @@ impl<S: Mutation> Story<'_, S> {
 
     fn summary(&self) -> (State, String) {
         let JobView { spec, status, .. } = &*self.view;
+        let of = spec.completions.map(|completions| format!(" of {completions}")).unwrap_or_default();
+        let failed = if status.failed > 0 { format!(", {} failed", status.failed) } else { String::new() };
+        let counts = format!("{}{of} succeeded{failed}", status.succeeded);
         if let Some(verdict) = status.terminal_condition() {
             let complete = verdict.kind == condition::COMPLETE;
             let how = if complete { "complete".to_owned() } else { format!("failed: {}", verdict.reason) };
@@ -177,12 +189,20 @@ impl<S: Mutation> Story<'_, S> {
             let at = verdict.last_transition_time.map(|at| format!(" since {at}")).unwrap_or_default();
             let has = if complete { "is" } else { "has" };
             let state = if complete { State::Complete } else { State::Failed };
-            return (state, format!("The Job {has} {how}{message}{at}."));
+            let mut summary = format!("The Job {has} {how}{message}{at}.");
+            if !complete {
+                summary.push_str(&format!(" {counts}."));
+                let indexes = text(&self.evidence.object, "/status/failedIndexes");
+                match indexes.get(..INDEX_LETTERS) {
+                    Some(some) => summary.push_str(&format!(" Failed indexes: {some}...")),
+                    None if !indexes.is_empty() => summary.push_str(&format!(" Failed indexes: {indexes}.")),
+                    None => {}
+                }
+            }
+            return (state, summary);
         }
         let running = self.own.iter().filter(|pod| pod.view.is_active()).count();
-        let of = spec.completions.map(|completions| format!(" of {completions}")).unwrap_or_default();
-        let failed = if status.failed > 0 { format!(", {} failed", status.failed) } else { String::new() };
-        let summary = format!("{}{of} succeeded{failed}, {running} active.", status.succeeded);
+        let summary = format!("{counts}, {running} active.");
         (if self.view.deleting { State::Deleting } else { State::Running }, summary)
     }
 
@@ -393,7 +413,11 @@ impl<S: Mutation> Story<'_, S> {
                 let detail = notice.map(|notice| format!("{}{}{also}", notice.attempt(), notice.because()));
                 let failed = self.own.iter().filter(|pod| pod.view.phase == Phase::Failed);
                 let since = failed.map(|pod| pod.view.finished_at).max();
-                let detail = detail.unwrap_or_else(|| "back-off".to_owned());
+                let mut detail = detail.unwrap_or_else(|| "back-off".to_owned());
+                let (last, _) = failure::of_job(&self.own, false);
+                if let Some(why) = last.first().and_then(Failure::start_error) {
+                    detail.push_str(&format!(": {}", why.trim_end_matches('.')));
+                }
                 let cause = Cause::BackOff { until: Some(until), detail };
                 explanation.reasons.push(Reason { cause, since });
             }

@@ -11,6 +11,7 @@ mod cause;
 mod controller;
 mod cron_job;
 mod evidence;
+mod failure;
 mod job;
 mod pod;
 mod text;
@@ -21,6 +22,7 @@ use tally_core::time::{Span, Timestamp};
 
 pub use cause::{Cause, NAMES, PodNames};
 pub use evidence::{Evidence, Host};
+pub use failure::{Failure, TOLD_OF_FAILED};
 pub use text::{duration, moment};
 
 /// Changes that are younger than this are being worked on: nothing is wrong yet.
@@ -35,11 +37,16 @@ pub struct Explanation {
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     pub state: State,
     /// The state in one sentence.
     pub summary: String,
-    /// What it waits for, the most important reason first. Empty: nothing is wrong.
+    /// What it waits for, the most important reason first. Empty: nothing keeps it from going on.
     pub reasons: Vec<Reason>,
+    /// How Pods have failed: of a Job that has failed, and the last failure of one that goes on.
+    pub failures: Vec<Failure>,
+    /// Pods that have failed and are not among these.
+    pub more_failures: usize,
     /// What happens by itself, the earliest first.
     pub next: Vec<NextStep>,
     /// What the reasons were found in.
@@ -50,7 +57,9 @@ pub struct Explanation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// It goes on: one of its Pods runs, or nothing keeps the next ones from starting.
     Running,
+    /// There is a reason why it does not go on, and none of its Pods runs.
     Waiting,
     Deleting,
     Complete,
@@ -108,9 +117,12 @@ impl Explanation {
             kind,
             namespace: text("namespace"),
             name: text("name"),
+            uid: text("uid"),
             state,
             summary,
             reasons: Vec::new(),
+            failures: Vec::new(),
+            more_failures: 0,
             next: Vec::new(),
             evidence: Vec::new(),
             unread: Vec::new(),
@@ -142,6 +154,7 @@ impl Explanation {
         json!({
             "kind": self.kind, "namespace": self.namespace, "name": self.name, "state": self.state.name(),
             "summary": self.summary, "reasons": self.reasons.iter().map(reason).collect::<Vec<_>>(),
+            "failures": self.failures.iter().map(Failure::json).collect::<Vec<_>>(), "moreFailures": self.more_failures,
             "next": self.next.iter().map(|step| json!({"at": step.at, "what": step.what})).collect::<Vec<_>>(),
             "evidence": self.evidence, "unread": self.unread,
         })

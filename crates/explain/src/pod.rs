@@ -8,6 +8,7 @@ use tally_core::time::{Span, Timestamp};
 use crate::cause::{Cause, PodNames};
 use crate::controller;
 use crate::evidence::{Evidence, finalizers, list, text, time};
+use crate::failure::Failure;
 use crate::job;
 use crate::{Explanation, NextStep, Reason, SETTLES_WITHIN, STARTS_WITHIN, State};
 
@@ -60,6 +61,18 @@ impl<'a> Pod<'a> {
             .map(|(reason, message)| (reason, message.to_owned()))
     }
 
+    /// One of its containers runs, as far as is known, and nothing is wrong with it.
+    pub fn runs(&self, evidence: &Evidence, now: Timestamp) -> bool {
+        // A Pod is pending until its init containers have ended.
+        let has_started = self.view.phase == Phase::Running || self.init_runs();
+        self.view.is_active() && has_started && self.problem(evidence, now).is_none()
+    }
+
+    fn init_runs(&self) -> bool {
+        let first = list(self.object, "/status/initContainerStatuses");
+        first.iter().any(|container| container["state"]["running"].is_object())
+    }
+
     /// Why it does not run, or does not end, and since when. None: nothing is wrong.
     pub fn problem(&self, evidence: &Evidence, now: Timestamp) -> Option<(Cause, Option<Timestamp>)> {
         let view = &self.view;
@@ -94,12 +107,10 @@ impl<'a> Pod<'a> {
         let scheduled_at = crate::evidence::condition(self.object, "PodScheduled")
             .and_then(|condition| time(&condition["lastTransitionTime"]))
             .unwrap_or(view.created_at);
-        // A Pod is pending until its init containers have ended.
         let first = list(self.object, "/status/initContainerStatuses");
-        let runs = first.iter().any(|container| container["state"]["running"].is_object());
         let ended_at = first.iter().filter_map(|container| time(&container["state"]["terminated"]["finishedAt"])).max();
         let scheduled_at = ended_at.map_or(scheduled_at, |at| at.max(scheduled_at));
-        if pending && !runs && scheduled_at + STARTS_WITHIN < now {
+        if pending && !self.init_runs() && scheduled_at + STARTS_WITHIN < now {
             let events = evidence.events();
             let own = |event: &&crate::evidence::EventView<'_>| {
                 event.warning && event.about_kind == "Pod" && view.name == event.about_name
@@ -317,6 +328,9 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     }
     if !explanation.reasons.is_empty() && matches!(explanation.state, State::Running) {
         explanation.state = State::Waiting;
+    }
+    if explanation.state != State::Complete {
+        explanation.failures.extend(Failure::of(&pod));
     }
     explanation.evidence.push(pod.line());
     controller::node_lines(evidence, [view.node_name.as_str()].into_iter(), &mut explanation.evidence);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tally_core::time::{Span, Timestamp};
 
-use crate::{Explanation, Reason};
+use crate::{Explanation, Reason, State};
 
 /// `3 min 20 s`, `2 h 5 min`, `1 d 3 h`.
 pub fn duration(span: Span) -> String {
@@ -52,8 +52,21 @@ impl Explanation {
                 line(&mut text, "  since", &since(other, now));
                 line(&mut text, "  change", &other.cause.change());
             }
-        } else {
+        } else if self.failures.is_empty() && self.state != State::Failed {
             let _ = writeln!(text, "Nothing is wrong.");
+        } else {
+            let _ = writeln!(text);
+        }
+        for failure in &self.failures {
+            line(&mut text, "Failed", &failure.sentence());
+            failure.at.into_iter().for_each(|at| line(&mut text, "  at", &moment(at, now)));
+            for (at, printed) in failure.log.iter().enumerate() {
+                let label = if at == 0 { "  log:" } else { "" };
+                let _ = writeln!(text, "{label:<11}{printed}");
+            }
+        }
+        if self.more_failures > 0 {
+            line(&mut text, "", &format!("{} more Pods have failed.", self.more_failures));
         }
         for step in &self.next {
             line(&mut text, "Next", &format!("{}: {}.", moment(step.at, now), step.what));
@@ -76,5 +89,6 @@ fn since(reason: &Reason, now: Timestamp) -> String {
 }
 
 fn line(text: &mut String, label: &str, value: &str) {
-    let _ = writeln!(text, "{:<11}{value}", format!("{label}:"));
+    let label = if label.is_empty() { String::new() } else { format!("{label}:") };
+    let _ = writeln!(text, "{label:<11}{value}");
 }

@@ -691,7 +691,10 @@ fn every_reason_is_found_and_named() {
         // As JSON, with the same names.
         let json = explanation.json();
         assert_eq!(json["reasons"][0]["reason"], row.reasons[0]);
-        assert!(matches!(explanation.state, State::Waiting | State::Deleting | State::Complete), "{text}");
+        // A Job with a Pod that runs goes on, whatever keeps the others back.
+        let has_started = row.evidence.pods.iter().any(|pod| pod["status"]["phase"] == "Running");
+        let expected = [State::Waiting, State::Deleting, State::Complete];
+        assert!(expected.contains(&explanation.state) || has_started, "{text}");
         found.extend(row.reasons);
     }
     let missing: Vec<_> = NAMES.iter().filter(|name| !found.contains(*name) && **name != "Unknown").collect();
@@ -747,6 +750,180 @@ fn nothing_is_said_where_nothing_is_wrong() {
         assert_eq!(names(&explanation), [""; 0], "{}", explanation.text(now()));
         assert_eq!(explanation.state, state, "{}", explanation.text(now()));
         assert!(explanation.text(now()).contains("Nothing is wrong."));
+    }
+}
+
+/// A Job waits if there is a reason and none of its Pods runs. Pods that are about to start are no reason.
+#[test]
+fn a_job_waits_if_none_of_its_pods_runs_and_something_keeps_it() {
+    let unschedulable = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        "lastTransitionTime": ago(240)}]}});
+    let large = |name: &str| pending(name, unschedulable.clone());
+    let runs = |name: &str| pod(name, json!({}));
+    let mut prepares = waiting("i", "PodInitializing", "");
+    prepares["status"]["initContainerStatuses"] = json!([{"name": "i", "state": {"running": {"startedAt": ago(9)}}}]);
+    let starts = |seconds: i64| {
+        let mut it = waiting("s", "ContainerCreating", "");
+        it["metadata"]["creationTimestamp"] = ago(seconds).into();
+        it
+    };
+    let crashes = pod(
+        "c",
+        json!({"status": {"containerStatuses": [{"name": "c", "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}),
+    );
+    let secret = waiting("x", "CreateContainerConfigError", "secret \"keys\" not found");
+    let elsewhere = pod("e", json!({"spec": {"nodeName": "gone"}}));
+    for (pods, state, reason) in [
+        (vec![large("a"), large("b")], State::Waiting, Some("Unschedulable")),
+        (vec![large("a"), runs("b")], State::Running, Some("Unschedulable")),
+        (vec![large("a"), prepares], State::Running, Some("Unschedulable")),
+        (vec![large("a"), starts(2)], State::Waiting, Some("Unschedulable")),
+        (vec![starts(2), starts(3)], State::Running, None),
+        (vec![starts(2), pending("p", json!({"metadata": {"creationTimestamp": ago(1)}}))], State::Running, None),
+        (vec![starts(200), starts(200)], State::Waiting, Some("NotStarted")),
+        (vec![secret.clone(), secret], State::Waiting, Some("ContainerConfigError")),
+        (vec![crashes.clone(), crashes], State::Waiting, Some("ContainerRestarting")),
+        (vec![elsewhere.clone(), elsewhere], State::Waiting, Some("NodeLost")),
+        (vec![runs("a"), runs("b")], State::Running, None),
+    ] {
+        let explanation = explain(&seen(job(json!({})), pods), now());
+        let text = explanation.text(now());
+        assert_eq!((explanation.state, names(&explanation).first().copied()), (state, reason), "{text}");
+        assert!(text.starts_with(&format!("job/j in namespace ns: {}. ", state.name())), "{text}");
+    }
+    // What a Pod of a directory says that no process uses is of no use.
+    let stopped = Evidence { host: Host::Stopped, ..seen(job(json!({})), vec![runs("a"), runs("b")]) };
+    assert_eq!(explain(&stopped, now()).state, State::Waiting);
+}
+
+fn failed_job(reason: &str, status: Value) -> Value {
+    let mut it = job(json!({"status": {"active": 0, "failed": 1, "conditions": [
+        {"type": "FailureTarget", "status": "True", "reason": reason, "lastTransitionTime": ago(20)},
+        {"type": "Failed", "status": "True", "reason": reason, "message": "why it ended", "lastTransitionTime": ago(20)}]}}));
+    merge(&mut it["status"], &status);
+    it
+}
+
+fn with_end(name: &str, index: Option<u32>, seconds_ago: i64, terminated: Value) -> Value {
+    let mut it = ended(name, "Failed", seconds_ago, json!({"metadata": {"finalizers": null}}));
+    merge(&mut it["status"]["containerStatuses"][0]["state"]["terminated"], &terminated);
+    if let Some(index) = index {
+        it["metadata"]["annotations"] = json!({"batch.kubernetes.io/job-completion-index": index.to_string()});
+    }
+    it
+}
+
+#[test]
+fn a_failed_job_says_how_its_pods_failed() {
+    let none = || json!({});
+    let evicted = json!({"metadata": {"finalizers": null}, "status": {"phase": "Failed", "reason": "Evicted",
+        "message": "The node was low on resource: memory.", "startTime": ago(30)}});
+    let killed = json!({"metadata": {"deletionTimestamp": ago(1), "deletionGracePeriodSeconds": 1}});
+    let mut killed_by_the_end = with_end("k", None, 1, json!({"exitCode": 143, "signal": 15}));
+    merge(&mut killed_by_the_end, &killed);
+    for (pods, expected) in [
+        (vec![with_end("a", None, 30, json!({"exitCode": 3}))], vec!["Pod a: exit code 3."]),
+        (
+            vec![with_end("a", None, 30, json!({"exitCode": 137, "signal": 9, "reason": "OOMKilled"}))],
+            vec!["Pod a: signal 9, OOMKilled."],
+        ),
+        (
+            vec![with_end(
+                "a",
+                None,
+                30,
+                json!({"exitCode": 128, "reason": "StartError",
+                "message": "the command \"nope\" was not found in PATH=/bin"}),
+            )],
+            vec!["Pod a: exit code 128, StartError: the command \"nope\" was not found in PATH=/bin."],
+        ),
+        (
+            vec![with_end("a", None, 30, json!({"exitCode": 2, "message": "two\nlines\n"}))],
+            vec!["Pod a: exit code 2: two lines."],
+        ),
+        (vec![pod("a", evicted)], vec!["Pod a: Evicted: The node was low on resource: memory."]),
+        // The last one of each index, the newest first, at most three. One that was killed because the Job failed is not
+        // what it failed of.
+        (
+            vec![
+                with_end("a", Some(0), 50, json!({"exitCode": 1})),
+                with_end("b", Some(0), 30, json!({"exitCode": 2})),
+                with_end("c", Some(1), 40, json!({"exitCode": 3})),
+            ],
+            vec!["Pod b (index 0): exit code 2.", "Pod c (index 1): exit code 3."],
+        ),
+        (
+            vec![killed_by_the_end, with_end("a", None, 30, json!({"exitCode": 3}))],
+            vec!["Pod a: exit code 3.", "Pod k: signal 15."],
+        ),
+        (
+            (1..6).map(|at| with_end(&format!("p{at}"), None, 30 + at, json!({"exitCode": at}))).collect(),
+            vec!["Pod p1: exit code 1.", "Pod p2: exit code 2.", "Pod p3: exit code 3."],
+        ),
+        (vec![ended("ok", "Succeeded", 30, json!({"metadata": {"finalizers": null}}))], vec![]),
+    ] {
+        let count = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").count();
+        let evidence = seen(failed_job("BackoffLimitExceeded", none()), pods);
+        let explanation = explain(&evidence, now());
+        let text = explanation.text(now());
+        let told: Vec<String> = explanation.failures.iter().map(|failure| failure.sentence()).collect();
+        assert_eq!((told, explanation.state), (expected.iter().map(|it| (*it).to_owned()).collect(), State::Failed));
+        assert!(text.contains("The Job has failed: BackoffLimitExceeded (why it ended) since"), "{text}");
+        assert!(text.contains("0 of 2 succeeded, 1 failed.") && !text.contains("Nothing is wrong"), "{text}");
+        assert!(expected.iter().all(|it| text.contains(&format!("Failed:    {it}"))), "{text}");
+        assert_eq!(explanation.failures.len() + explanation.more_failures, count, "{text}");
+        assert_eq!(explanation.json()["failures"].as_array().map(Vec::len), Some(expected.len()));
+    }
+    let indexes = explain(&seen(failed_job("FailedIndexes", json!({"failedIndexes": "1,3-5"})), vec![]), now());
+    assert!(indexes.summary.ends_with(" Failed indexes: 1,3-5."), "{}", indexes.summary);
+    let many = json!({"failedIndexes": (0..500).map(|at| (at * 2).to_string()).collect::<Vec<_>>().join(",")});
+    assert!(explain(&seen(failed_job("FailedIndexes", many), vec![]), now()).summary.len() < 300);
+}
+
+/// The last lines of the log are the caller's to read: they are shown below the failure.
+#[test]
+fn the_last_lines_of_a_log_are_below_the_failure() {
+    let pods = vec![with_end("a", None, 30, json!({"exitCode": 3}))];
+    let mut explanation = explain(&seen(failed_job("BackoffLimitExceeded", json!({})), pods), now());
+    explanation.failures[0].log = vec!["first".to_owned(), "cannot open x".to_owned()];
+    let text = explanation.text(now());
+    let expected = "Failed:    Pod a: exit code 3.\n  at:      11:59:30 UTC, 30 s ago\n  log:     first\n           cannot open x\n";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(explanation.json()["failures"][0]["log"], json!(["first", "cannot open x"]));
+}
+
+/// A program that does not exist is named while the Job is tried again, in the first sentence.
+#[test]
+fn what_cannot_start_is_told_while_it_is_tried_again() {
+    let failed = with_end(
+        "a",
+        None,
+        4,
+        json!({"exitCode": 128, "reason": "StartError", "message": "the command \"nope\" was not found in PATH=/bin"}),
+    );
+    let one = json!({"spec": {"completions": 1, "parallelism": 1}, "status": {"active": 0, "failed": 1}});
+    let explanation = explain(&seen(job(one), vec![failed.clone()]), now());
+    let text = explanation.text(now());
+    assert_eq!((explanation.state, names(&explanation)), (State::Waiting, vec!["BackOff"]));
+    assert!(
+        explanation
+            .waiting_for()
+            .unwrap()
+            .sentence()
+            .ends_with("(last failure: exit code 128 (StartError)): the command \"nope\" was not found in PATH=/bin."),
+        "{text}"
+    );
+    // Between two attempts, and of a Pod by itself.
+    let starts = waiting("b", "ContainerCreating", "");
+    let mut starts_now = starts;
+    starts_now["metadata"]["creationTimestamp"] = ago(1).into();
+    let one = json!({"spec": {"completions": 1, "parallelism": 1}, "status": {"active": 1, "failed": 1}});
+    for evidence in [seen(job(one), vec![failed.clone(), starts_now]), seen(failed, vec![])] {
+        let text = explain(&evidence, now()).text(now());
+        assert!(text.contains("StartError: the command \"nope\" was not found in PATH=/bin."), "{text}");
+        assert!(!text.contains("Nothing is wrong"), "{text}");
     }
 }
 

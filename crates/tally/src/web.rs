@@ -15,7 +15,7 @@ use tally_web::{Explain, WebServer};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::OnceCell;
 
-use crate::look::explain;
+use crate::look::{explain, waiting};
 use crate::place::Place;
 use crate::run;
 use crate::signals::{self, Stop};
@@ -171,8 +171,16 @@ impl Explain for PageExplainer {
             _ => Kind::JOB,
         };
         Box::pin(async move {
-            let explained = explain::explanation(self.place().await?, kind, namespace, name).await?;
+            let explained = explain::full_explanation(self.place().await?, kind, namespace, name).await?;
             Some(Bytes::from(explained.json().to_string()))
+        })
+    }
+
+    fn waits<'a>(&'a self, jobs: &'a [(&'a str, &'a str)]) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>> {
+        let names: Vec<_> = jobs.iter().map(|(namespace, name)| (namespace.to_string(), name.to_string())).collect();
+        Box::pin(async move {
+            let found = waiting::waits_of(self.place().await?, &names).await;
+            Some(Bytes::from(waiting::json(&found).to_string()))
         })
     }
 }

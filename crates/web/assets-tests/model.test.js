@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import * as model from '../assets/model.js';
 
@@ -7,10 +8,46 @@ const job = (spec, status = {}, metadata = {}) => ({ metadata: { name: 'a', name
 test('the state of a Job', () => {
   const done = (type) => ({ conditions: [{ type, status: 'True' }] });
   for (const [spec, status, state] of [
-    [{}, {}, 'waiting'], [{}, { active: 1 }, 'running'], [{ suspend: true }, {}, 'suspended'],
+    [{}, {}, 'waiting'], [{}, { active: 1 }, 'running'], [{}, { failed: 1 }, 'running'], [{ suspend: true }, {}, 'suspended'],
     [{}, done('Complete'), 'complete'], [{ suspend: true }, done('Failed'), 'failed'],
     [{}, { conditions: [{ type: 'Failed', status: 'False' }] }, 'waiting'],
   ]) assert.equal(model.jobState(job(spec, status)), state);
+});
+
+test('a Job without a ready Pod may wait, as tally ps decides it', () => {
+  const cases = JSON.parse(readFileSync(new URL('may-wait.json', import.meta.url)));
+  for (const one of cases) {
+    assert.equal(model.mayWait(one.job), one.mayWait, JSON.stringify(one));
+    // The page has no state for a Job that ends.
+    const state = one.state === 'Ending' ? 'running' : one.state.toLowerCase();
+    assert.equal(model.jobState(one.job), state, JSON.stringify(one));
+  }
+});
+
+test('a Job waits if the server says so, and only as long as its status leaves it open', () => {
+  const of = (status) => model.compactJob(job({ completions: 1 }, status));
+  const wait = { reason: 'Unschedulable', message: 'It fits nowhere.' };
+  const shown = ({ state, reason, why }) => [state, reason, why];
+  const open = of({ active: 1, ready: 0 });
+  assert.deepEqual(shown(model.applyWait(open, wait)), ['waiting', 'Unschedulable', 'It fits nowhere.']);
+  assert.deepEqual(shown(model.applyWait(open, undefined)), ['running', '', '']);
+  assert.deepEqual(shown(model.applyWait(of({ active: 1, ready: 1 }), wait)), ['running', '', '']);
+  assert.equal(open.running, 0, 'a Pod that has not started is no part of the bar');
+  assert.equal(of({ active: 3 }).running, 3);
+});
+
+test('it is asked about a few Jobs at a time, in turn, and not too often', () => {
+  const jobs = Array.from({ length: 30 }, (_, n) => ({ uid: `u${n}`, mayWait: n !== 0 }));
+  const askedAt = new Map();
+  const uids = (now) => model.chooseAsked(jobs, askedAt, now).map((one) => one.uid);
+  const first = uids(100000);
+  assert.equal(first.length, 20);
+  assert.ok(!first.includes('u0'));
+  const second = uids(100000);
+  assert.equal(second.length, 9);
+  assert.ok(second.every((uid) => !first.includes(uid)));
+  assert.deepEqual(uids(101000), []);
+  assert.equal(uids(105000).length, 20);
 });
 
 test('rate and time left follow what was observed', () => {
@@ -44,8 +81,8 @@ test('the field of indexes', () => {
   const field = model.buildField(indexed, pods);
   assert.equal([...field].map((state) => model.INDEX_STATES[state].letter).join(''), 'SASRFTWSW');
   assert.deepEqual(model.countField(field), [2, 1, 3, 1, 1, 1]);
-  const plain = model.buildField(job({ completions: 5 }, { succeeded: 2, active: 1 }), []);
-  assert.deepEqual([...plain], [2, 2, 1, 0, 0]);
+  const plain = model.buildField(job({ completions: 5 }, { succeeded: 2, active: 2 }), [pod(-1, 'Running'), pod(-1, 'Pending'), pod(-1, 'Succeeded')]);
+  assert.deepEqual([...plain], [2, 2, 1, 0, 0], 'a Pod that has not started does not run');
   assert.equal(model.buildField(job({}, { succeeded: 1, active: 2 }), []).length, 3);
 });
 

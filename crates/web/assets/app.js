@@ -6,6 +6,7 @@ import { h, setText, throttled } from './dom.js';
 import { JobView } from './job-view.js';
 import { JobsView } from './jobs-view.js';
 import { NodesView } from './nodes-view.js';
+import { explainJobs } from './stores.js';
 
 const main = document.getElementById('main');
 let view = null;
@@ -150,6 +151,7 @@ document.addEventListener('keydown', (event) => {
 setInterval(() => {
   if (document.hidden || over) return;
   showConnection();
+  explainJobs();
   view?.tick?.();
 }, 1000);
 

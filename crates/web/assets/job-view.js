@@ -15,6 +15,7 @@ import { Explanation, YamlView, badge, jobHref, lastList, readQuery } from './pa
 import { readIndexes } from './ranges.js';
 import { hasFailedIndexes, isFinished } from './retry.js';
 import { VirtualList } from './vlist.js';
+import { learnWait, withWait } from './waits.js';
 
 /** For Jobs with more completions, the Pods that had succeeded before the page was opened are not loaded. */
 const ALL_PODS_MAX = 20000;
@@ -40,7 +41,9 @@ export class JobView {
     this.pods = [];
     this.tab = TABS.some(([id]) => id === tab) ? tab : 'indexes';
     this.badge = badge();
-    this.explanation = new Explanation(namespace, 'jobs', name);
+    // Until the Job is there, its state is not known.
+    this.badge.element.hidden = true;
+    this.explanation = new Explanation(namespace, 'jobs', name, (answer) => this.learn(answer));
     this.bar = bar();
     this.facts = h('dl', { class: 'facts' });
     this.fact = {};
@@ -79,7 +82,7 @@ export class JobView {
     delete job.metadata.managedFields;
     this.job = job;
     this.deleted = deleted;
-    this.compact = observeRate(compactJob(job), this.compact, Date.now());
+    this.compact = withWait(observeRate(compactJob(job), this.compact, Date.now()));
     this.explanation.refresh();
     if (isNew) {
       this.samples = [];
@@ -88,9 +91,17 @@ export class JobView {
     this.sample();
   }
 
+  /** Whether it waits is a matter of its explanation. */
+  learn(answer) {
+    if (!this.job) return;
+    learnWait(this.job.metadata.uid, answer);
+    withWait(this.compact);
+    this.update();
+  }
+
   /** The status over time, for the curve of a large Job. */
   sample() {
-    const { active: running, succeeded, failed } = this.compact;
+    const { running, succeeded, failed } = this.compact;
     this.samples.push({ t: Date.now(), running, succeeded, failed });
     // Every second sample is dropped: the curve needs no more.
     if (this.samples.length > 1200) this.samples = this.samples.filter((_, at) => at % 2 === 0);
@@ -462,6 +473,7 @@ export class JobView {
   showHead() {
     const { job, compact, now } = this;
     const { spec, status = {}, metadata } = job;
+    this.badge.element.hidden = false;
     this.badge.set(compact.state, this.deleted ? 'Deleted' : compact.deleting ? 'Deleting' : undefined);
     const failure = condition(job, 'Failed') ?? condition(job, 'FailureTarget');
     const of = metadata.annotations?.[RETRY_OF_ANNOTATION]?.split('/')[0];
@@ -474,13 +486,16 @@ export class JobView {
     this.notice.hidden = notices.length === 0;
     this.notice.className = failure ? 'notice failure' : 'notice';
     const total = compact.total ?? compact.succeeded + compact.active;
-    this.bar.set(total, compact.succeeded, compact.failedIndexes, compact.active);
+    const seen = this.podStore?.loaded ? this.pods.reduce((n, pod) => n + (podState(pod) === 'running' ? 1 : 0), 0) : compact.running;
+    const running = compact.state === 'waiting' ? 0 : seen;
+    this.bar.set(total, compact.succeeded, compact.failedIndexes, running);
     setText(this.tabButtons[0], spec.completionMode === 'Indexed' ? 'Indexes' : 'Completions');
     const left = timeLeft(compact, now);
     const share = (compact.succeeded / compact.total) * 100;
     const percent = compact.total ? ` (${compact.total > 1000 ? (Math.floor(share * 10) / 10).toFixed(1) : Math.floor(share)} %)` : '';
     this.setFact('Succeeded', compact.total === null ? count(compact.succeeded) : `${count(compact.succeeded)} of ${count(compact.total)}${percent}`);
-    this.setFact('Running', isFinished(job) ? '' : `${count(compact.active)} of at most ${count(compact.parallelism)}`);
+    this.setFact('Running', isFinished(job) ? '' : `${count(running)} of at most ${count(compact.parallelism)}`);
+    this.setFact('Waiting Pods', !isFinished(job) && compact.active > running ? count(compact.active - running) : '');
     this.setFact('Failed attempts', count(compact.failed), compact.failed ? 'has-failures' : '');
     this.setFact('Failed indexes', compact.failedIndexes ? count(compact.failedIndexes) : '', 'has-failures');
     this.setFact('Rate', rate(rateOf(compact, now)));
@@ -510,7 +525,7 @@ export class JobView {
     this.part?.tick?.();
     const finished = isFinished(this.job);
     // Once more after its end: what it waited for is over.
-    if ((!finished || !this.explainedEnd) && this.now - this.explanation.last > (finished ? 4000 : 15000)) {
+    if ((!finished || !this.explainedEnd) && this.now - this.explanation.last > (finished ? 4000 : this.compact.mayWait ? 5000 : 15000)) {
       this.explainedEnd = finished;
       this.explanation.refresh();
     }

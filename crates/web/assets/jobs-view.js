@@ -22,8 +22,9 @@ export function makeJobRow() {
   row.namespace = h('span', { class: 'cell namespace' });
   row.done = h('span', { class: 'done' });
   for (const cell of ['rate', 'left', 'failures', 'took', 'age']) row[cell] = h('span', { class: `cell num ${cell}` });
+  row.why = h('span', { class: 'cell why' });
   row.element = h('div', { class: 'cols-jobs' }, row.badge.element, h('span', { class: 'cell title' }, row.name, row.labels), row.namespace,
-    h('span', { class: 'cell progress' }, row.bar.element, row.done), row.rate, row.left, row.failures, row.took, row.age);
+    h('span', { class: 'cell progress' }, row.bar.element, row.done), row.rate, row.left, row.failures, row.took, row.age, row.why);
   return row;
 }
 
@@ -35,7 +36,12 @@ export function fillJobRow(row, job, now = Date.now()) {
   setText(row.labels, Object.entries(job.labels).map(([key, value]) => `${key}=${value}`).join('  '));
   setText(row.namespace, job.namespace);
   const total = job.total ?? job.succeeded + job.active;
-  row.bar.set(total, job.succeeded, job.failedIndexes, Math.min(job.active, Math.max(0, total - job.succeeded - job.failedIndexes)));
+  const running = job.state === 'waiting' ? 0 : job.running;
+  row.bar.set(total, job.succeeded, job.failedIndexes, Math.min(running, Math.max(0, total - job.succeeded - job.failedIndexes)));
+  setText(row.why, job.why);
+  setAttribute(row.why, 'title', job.why);
+  row.why.hidden = !job.why;
+  row.element.classList.toggle('waits', job.why !== '');
   setText(row.done, job.total === null ? `${count(job.succeeded)} done` : `${count(job.succeeded)}/${count(job.total)}`);
   setText(row.rate, job.state === 'running' ? rate(rateOf(job, now)) : '');
   const left = timeLeft(job, now);
@@ -46,7 +52,8 @@ export function fillJobRow(row, job, now = Date.now()) {
   setAttribute(row.age, 'title', dateTime(job.created));
 }
 
-export const jobRowHeight = () => (narrow.matches ? 82 : 34);
+/** A Job that waits has two more lines for the reason, on a phone three. */
+export const jobRowHeight = (job) => (narrow.matches ? 82 + (job?.why ? 60 : 0) : 34 + (job?.why ? 42 : 0));
 
 export class JobsView {
   constructor() {

@@ -44,11 +44,44 @@ export function condition(object, type) {
   return (object.status?.conditions ?? []).find((known) => known.type === type && known.status === 'True');
 }
 
+/** The state as the status of the Job says it. Whether it waits may have to be asked: see `mayWait`. */
 export function jobState(job) {
   if (condition(job, 'Complete')) return 'complete';
   if (condition(job, 'Failed')) return 'failed';
   if (job.spec?.suspend) return 'suspended';
-  return (job.status?.active ?? 0) > 0 ? 'running' : 'waiting';
+  const { active = 0, succeeded = 0, failed = 0 } = job.status ?? {};
+  return active + succeeded + failed > 0 ? 'running' : 'waiting';
+}
+
+/**
+ * Whether a Job may wait: it has not ended, is not suspended or deleted, and none of its Pods is ready. Only the server, which
+ * explains Jobs, knows. `tally ps` asks by the same rule (assets-tests/may-wait.json).
+ */
+export function mayWait(job) {
+  const decided = ['Complete', 'Failed', 'FailureTarget', 'SuccessCriteriaMet'].some((type) => condition(job, type));
+  return !decided && !job.spec?.suspend && !(job.status?.ready > 0) && job.metadata?.deletionTimestamp === undefined;
+}
+
+/** Shows in a compact Job what the server says about it: {reason, message}, or nothing. The Job is returned. */
+export function applyWait(job, wait) {
+  const waits = job.mayWait && wait;
+  job.state = waits ? 'waiting' : job.counted;
+  job.why = waits ? wait.message : '';
+  job.reason = waits ? shared(wait.reason) : job.verdict;
+  return job;
+}
+
+/** It is asked again about a Job after this time, and about so many Jobs at once. */
+const ASK_EVERY = 5000;
+const ASKED_AT_ONCE = 20;
+
+/** The Jobs to ask about now, those first about which it was not asked for the longest time. `askedAt` is brought up to date. */
+export function chooseAsked(jobs, askedAt, now) {
+  const last = (job) => askedAt.get(job.uid) ?? 0;
+  const due = [...jobs].filter((job) => job.mayWait && now - last(job) >= ASK_EVERY);
+  const asked = due.sort((a, b) => last(a) - last(b)).slice(0, ASKED_AT_ONCE);
+  for (const job of asked) askedAt.set(job.uid, now);
+  return asked;
 }
 
 /** What the list keeps of a Job. */
@@ -69,13 +102,18 @@ export function compactJob(job) {
     started: time(status.startTime),
     ended: verdict ? time(status.completionTime ?? verdict.lastTransitionTime) : 0,
     state: jobState(job),
+    counted: jobState(job),
+    mayWait: mayWait(job),
+    why: '',
     reason: shared(verdict?.reason ?? condition(job, 'FailureTarget')?.reason),
+    verdict: shared(verdict?.reason ?? condition(job, 'FailureTarget')?.reason),
     message: failed?.message ?? '',
     indexed,
     total: spec.completions ?? null,
     parallelism: spec.parallelism ?? 1,
     active: status.active ?? 0,
-    ready: status.ready ?? 0,
+    // Pods that run. A controller that does not count those that are ready says only how many there are.
+    running: status.ready ?? status.active ?? 0,
     succeeded: status.succeeded ?? 0,
     failed: status.failed ?? 0,
     failedIndexes: indexed ? countIndexes(status.failedIndexes) : 0,
@@ -299,12 +337,14 @@ export const FIELD_MAX = 4000000;
  */
 export function buildField(job, pods) {
   const { spec = {}, status = {} } = job;
-  const active = status.active ?? 0, succeeded = status.succeeded ?? 0;
-  const size = Math.min(FIELD_MAX, spec.completions ?? succeeded + active);
+  const succeeded = status.succeeded ?? 0;
+  const size = Math.min(FIELD_MAX, spec.completions ?? succeeded + (status.active ?? 0));
   const field = new Uint8Array(size);
   if (spec.completionMode !== 'Indexed') {
     field.fill(SUCCEEDED, 0, Math.min(size, succeeded));
-    field.fill(RUNNING, Math.min(size, succeeded), Math.min(size, succeeded + active));
+    // Pods that have not started are not drawn as if they ran.
+    const running = pods.reduce((n, pod) => n + (pod.phase === 'Running' ? 1 : 0), 0);
+    field.fill(RUNNING, Math.min(size, succeeded), Math.min(size, succeeded + running));
     return field;
   }
   eachRange(status.completedIndexes, size, (first, last) => field.fill(SUCCEEDED, first, last + 1));

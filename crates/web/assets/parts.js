@@ -2,7 +2,7 @@
 
 import { getJson } from './api.js';
 import { h, setAttribute, setText } from './dom.js';
-import { dateTime, duration } from './format.js';
+import { count, dateTime, duration } from './format.js';
 import { JOB_STATE } from './model.js';
 import { toYaml } from './yaml.js';
 
@@ -45,7 +45,9 @@ export function sortHeader(className, columns, onSort) {
 
 /** What the server says about why an object is in its state. Nothing is shown if the server has no explanation. */
 export class Explanation {
-  constructor(namespace, resource, name) {
+  /** `onAnswer` gets what the server has answered. */
+  constructor(namespace, resource, name, onAnswer = () => {}) {
+    this.onAnswer = onAnswer;
     this.path = `/explain/${encodeURIComponent(namespace)}/${resource}/${encodeURIComponent(name)}`;
     this.element = h('section', { class: 'explanation', hidden: true, 'aria-label': 'Explanation' });
     this.control = new AbortController();
@@ -60,7 +62,9 @@ export class Explanation {
     this.pending = true;
     this.last = now;
     try {
-      this.show(await getJson(this.path, this.control.signal));
+      const answer = await getJson(this.path, this.control.signal);
+      this.show(answer);
+      this.onAnswer(answer);
     } catch (error) {
       // 404: this server does not explain, or the object is gone.
       if (error.status === 404) this.missing = true;
@@ -73,21 +77,27 @@ export class Explanation {
     const text = JSON.stringify(answer);
     if (text === this.shown) return;
     this.shown = text;
-    const { summary, next = [], reasons = [] } = answer;
-    const { since, change } = reasons[0] ?? {};
+    const { state, summary, next = [], reasons = [], failures = [], moreFailures = 0 } = answer;
+    const { since, change, message } = reasons[0] ?? {};
     const open = this.element.querySelector('details')?.open ?? false;
     const line = (label, value) => (value ? h('p', null, h('span', { class: 'label' }, `${label} `), String(value)) : null);
     const sinceTime = since ? Date.parse(since) : 0;
-    this.element.replaceChildren(
-      h('p', { class: 'summary' }, summary ?? ''),
+    this.element.replaceChildren(...[
+      h('p', { class: 'summary' }, message ?? summary ?? ''),
       h('div', { class: 'explanation-lines' },
         line('Since', sinceTime ? `${dateTime(sinceTime)} (${duration(Date.now() - sinceTime)})` : since),
         line('Would change it:', change),
         next.slice(0, 5).map(({ at, what }) => line(dateTime(Date.parse(at)), what))),
+      failures.map((failure) => h('div', { class: 'failure' }, h('p', null, failure.summary, ' ',
+        failure.at ? h('span', { class: 'label' }, dateTime(Date.parse(failure.at))) : ''),
+      failure.log.length > 0 ? h('pre', { 'aria-label': `The last lines of the log of Pod ${failure.pod}`, tabindex: '0' }, failure.log.join('\n')) : null)),
+      moreFailures > 0 ? h('p', { class: 'label' }, `${count(moreFailures)} more Pods have failed.`) : null,
       reasons.length > 0 ? h('details', { open }, h('summary', null, `Reasons (${reasons.length})`),
-        h('ul', null, reasons.map(({ reason, message }) => h('li', null, h('b', null, reason), ' ', message)))) : '');
+        h('ul', null, reasons.map((one) => h('li', null, h('b', null, one.reason), ' ', one.message)))) : null,
+    ].flat().filter(Boolean));
+    this.element.classList.toggle('failed', state === 'Failed');
     // Where nothing is wrong, the facts below say enough.
-    this.element.hidden = reasons.length === 0 && next.length === 0;
+    this.element.hidden = reasons.length + next.length + failures.length === 0;
   }
 
   destroy() { this.control.abort(); }

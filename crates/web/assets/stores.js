@@ -3,9 +3,10 @@
 
 import { Reflector, listPath } from './api.js';
 import { compactCronJob, compactJob, compactNode, compactNodePod, observeRate } from './model.js';
+import { askWhichWait, withWait } from './waits.js';
 
 const KINDS = {
-  jobs: { group: 'batch/v1', resource: 'jobs', compact: (job, earlier) => observeRate(compactJob(job), earlier, Date.now()) },
+  jobs: { group: 'batch/v1', resource: 'jobs', compact: (job, earlier) => withWait(observeRate(compactJob(job), earlier, Date.now())) },
   cronjobs: { group: 'batch/v1', resource: 'cronjobs', compact: compactCronJob },
   nodes: { group: '', resource: 'nodes', compact: compactNode },
   activePods: {
@@ -37,6 +38,15 @@ export function useStore(kind, namespace, onChange) {
       if (store.listeners.size === 0) store.reflector.stop();
     },
   };
+}
+
+/** Every second: asks which of the Jobs wait that views show, and shows what was learned. */
+export async function explainJobs() {
+  for (const [key, { reflector, listeners }] of stores) {
+    if (!key.startsWith('jobs/') || listeners.size === 0 || !(await askWhichWait(reflector.items.values()))) continue;
+    for (const job of reflector.items.values()) withWait(job);
+    listeners.forEach((listener) => listener());
+  }
 }
 
 /**

@@ -6,12 +6,15 @@ const EXTRA_ROWS = 6;
 
 /**
  * `makeRow()` returns {element, ...}; `fillRow(row, item)` shows an item in it; `open(item)` is Enter or a click;
- * `keyOf(item)` identifies an item so that the selection follows it; `rowHeight()` in pixels, read again on resize.
+ * `keyOf(item)` identifies an item so that the selection follows it; `rowHeight(item)` in pixels, without an item that of the
+ * lowest row; it is read again on resize.
  */
 export class VirtualList {
   constructor({ label, rowHeight, makeRow, fillRow, open = null, keyOf = (item) => item.uid, empty = '' }) {
     Object.assign(this, { rowHeight, makeRow, fillRow, open, keyOf });
     this.items = [];
+    /** Where each item begins, and where the last one ends. */
+    this.tops = new Float64Array(1);
     this.rows = [];
     this.selected = -1;
     this.selectedKey = null;
@@ -29,8 +32,26 @@ export class VirtualList {
     this.height = this.rowHeight();
     // The header above the list leaves space for the scroll bar.
     this.element.parentElement?.style.setProperty('--scrollbar', `${this.element.offsetWidth - this.element.clientWidth - 2}px`);
-    this.spacer.style.height = `${this.items.length * this.height}px`;
+    this.measure();
     this.draw();
+  }
+
+  measure() {
+    this.tops = new Float64Array(this.items.length + 1);
+    this.items.forEach((item, at) => { this.tops[at + 1] = this.tops[at] + this.rowHeight(item); });
+    const height = `${this.tops[this.items.length]}px`;
+    if (this.spacer.style.height !== height) this.spacer.style.height = height;
+  }
+
+  /** The item at this height. */
+  itemAt(y) {
+    let low = 0, high = this.items.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle + 1] <= y) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   setEmpty(text) {
@@ -41,14 +62,13 @@ export class VirtualList {
     this.items = items;
     this.selected = this.selectedKey === null ? -1 : items.findIndex((item) => this.keyOf(item) === this.selectedKey);
     this.empty.hidden = items.length > 0;
-    const height = `${items.length * this.height}px`;
-    if (this.spacer.style.height !== height) this.spacer.style.height = height;
+    this.measure();
     this.draw();
   }
 
   /** Shows the visible items. `all`: fill rows again that show the same item as before. */
   draw(all = true) {
-    const first = Math.max(0, Math.floor(this.element.scrollTop / this.height) - EXTRA_ROWS);
+    const first = Math.max(0, this.itemAt(this.element.scrollTop) - EXTRA_ROWS);
     const wanted = Math.ceil(this.element.clientHeight / this.height) + 2 * EXTRA_ROWS;
     const last = Math.min(this.items.length, first + wanted);
     while (this.rows.length < Math.min(wanted, this.items.length)) this.addRow();
@@ -59,7 +79,7 @@ export class VirtualList {
       // An item keeps its row while it is visible: scrolling by a line fills one row.
       const row = this.rows[at % pool];
       used.add(row);
-      const y = at * this.height;
+      const y = this.tops[at];
       if (row.at !== at || row.y !== y) {
         [row.at, row.y] = [at, y];
         row.element.style.transform = `translateY(${y}px)`;
@@ -97,9 +117,9 @@ export class VirtualList {
     if (this.items.length === 0) return;
     this.selected = Math.max(0, Math.min(this.items.length - 1, at));
     this.selectedKey = this.keyOf(this.items[this.selected]);
-    const top = this.selected * this.height, { scrollTop, clientHeight } = this.element;
+    const [top, end] = [this.tops[this.selected], this.tops[this.selected + 1]], { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
-    else if (top + this.height > scrollTop + clientHeight) this.element.scrollTop = top + this.height - clientHeight;
+    else if (end > scrollTop + clientHeight) this.element.scrollTop = end - clientHeight;
     this.draw();
   }
 

@@ -30,6 +30,7 @@ files![
     "stores.js",
     "style.css",
     "vlist.js",
+    "waits.js",
     "yaml.js",
 ];
 

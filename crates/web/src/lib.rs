@@ -31,6 +31,9 @@ pub trait Explain: Send + Sync {
         resource: &'a str,
         name: &'a str,
     ) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>>;
+
+    /// Which of the Jobs wait, and for what. Each is a namespace and a name.
+    fn waits<'a>(&'a self, jobs: &'a [(&'a str, &'a str)]) -> Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>>;
 }
 
 /// Why this address is not one for the page. None: it is.

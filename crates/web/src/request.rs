@@ -7,6 +7,9 @@ use hyper::{Method, Uri};
 /// server never gives.
 pub const FROM_PAGE: HeaderName = HeaderName::from_static("x-tally-page");
 
+/// Jobs in one question about what they wait for.
+const MOST_JOBS: usize = 20;
+
 /// What the page shows: the group ("" for the core), the resource, its subresources, and whether it can be changed.
 const SHOWN: [(&str, &str, &[&str], bool); 6] = [
     ("", "events", &[], false),
@@ -35,6 +38,10 @@ pub enum Asked<'a> {
         namespace: &'a str,
         resource: &'a str,
         name: &'a str,
+    },
+    /// Which of these Jobs wait: each as its namespace and name.
+    Waits {
+        jobs: Vec<(&'a str, &'a str)>,
     },
 }
 
@@ -73,6 +80,15 @@ pub fn asked<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap, host: &str)
         ("/version", true) => Ok(Asked::Api),
         ("/logout", false) if *method == Method::POST => Ok(Asked::Logout),
         _ if path.starts_with("/api/") || path.starts_with("/apis/") => api(method, path).map(|()| Asked::Api),
+        ("/explain/jobs", true) => {
+            let of = uri.query().and_then(|query| query.strip_prefix("of=")).unwrap_or_default();
+            let jobs: Option<Vec<_>> = of.split(',').map(|job| job.split_once('/')).collect();
+            let are_names = |jobs: &Vec<_>| jobs.iter().all(|(namespace, name)| is_name(namespace) && is_name(name));
+            match jobs.filter(|jobs| jobs.len() <= MOST_JOBS && are_names(jobs)) {
+                Some(jobs) => Ok(Asked::Waits { jobs }),
+                None => Err(Refused::new(400, format!("ask for at most {MOST_JOBS} Jobs: ?of=NAMESPACE/NAME,..."))),
+            }
+        }
         (_, true) if path.starts_with("/explain/") => {
             let parts: Vec<&str> = path.split('/').skip(2).collect();
             match parts[..] {
@@ -177,6 +193,13 @@ mod tests {
             ("POST /logout", Ok("Logout")),
             ("GET /explain/a/jobs/b", Ok("Explain { namespace: \"a\", resource: \"jobs\", name: \"b\" }")),
             ("GET /explain/a/secrets/b", Err(404)),
+            ("GET /explain/jobs?of=a/b,c/d.e", Ok("Waits { jobs: [(\"a\", \"b\"), (\"c\", \"d.e\")] }")),
+            ("GET /explain/jobs", Err(400)),
+            ("GET /explain/jobs?of=a", Err(400)),
+            ("GET /explain/jobs?of=a/b/c", Err(400)),
+            ("GET /explain/jobs?of=a/..", Err(400)),
+            ("GET /explain/jobs?of=a/b%2fc", Err(400)),
+            ("POST /explain/jobs?of=a/b", Err(405)),
             ("GET /explain/a/jobs/b/c", Err(404)),
             ("GET /api/v1/secrets", Err(403)),
             ("GET /api/v1/namespaces/a/secrets/b", Err(403)),

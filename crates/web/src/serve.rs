@@ -210,6 +210,14 @@ impl Inner {
                 let missing = || Refused { code: 404, why: format!("there is no explanation of {resource}/{name}") };
                 explained.map(|json| full(200, "application/json", json)).ok_or_else(missing)
             }
+            Asked::Waits { jobs } => {
+                let found = match &self.explain {
+                    Some(explain) => explain.waits(&jobs).await,
+                    None => None,
+                };
+                let missing = || Refused { code: 404, why: "Jobs are not explained here".to_owned() };
+                found.map(|json| full(200, "application/json", json)).ok_or_else(missing)
+            }
             Asked::Api if request.headers().contains_key(UPGRADE) => self.stream(request).await,
             Asked::Api => self.pass_on(request).await,
         }

@@ -8,6 +8,7 @@ use tally_core::indexes::IndexSet;
 use tally_core::time::Timestamp;
 use tally_node::attempts::JobRecords;
 
+use super::waiting::{Wait, Waits};
 use crate::run::parts::{FIRST_INDEX, PART_OF};
 use crate::run::progress::report::precise_time;
 use crate::run::progress::words::duration;
@@ -39,8 +40,9 @@ pub fn is_named(job: &Value, name: &str) -> bool {
     metadata["name"] == name || metadata["uid"] == name || metadata["annotations"][PART_OF] == name
 }
 
-/// The rows of all Jobs, the oldest first. The parts of a list are one row. `idle`: nothing runs.
-pub fn rows(jobs: &[Value], idle: bool) -> Vec<JobRow> {
+/// The rows of all Jobs, the oldest first. The parts of a list are one row. `idle`: nothing runs. `waits`: those that wait, as
+/// far as it was asked.
+pub fn rows(jobs: &[Value], idle: bool, waits: &Waits) -> Vec<JobRow> {
     let mut lists: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut rows: Vec<JobRow> = Vec::new();
     let mut sorted: Vec<&Value> = jobs.iter().collect();
@@ -49,7 +51,10 @@ pub fn rows(jobs: &[Value], idle: bool) -> Vec<JobRow> {
     };
     sorted.sort_by_key(|job| first(job));
     for job in sorted {
-        let row = JobRow::of(job, idle);
+        let mut row = JobRow::of(job, idle);
+        if let Some(wait) = waits.get(&row.uid) {
+            row.set_wait(wait);
+        }
         let Some(list) = job["metadata"]["annotations"][PART_OF].as_str() else {
             rows.push(row);
             continue;
@@ -108,6 +113,17 @@ impl JobRow {
             started_at: time(&status["startTime"]),
             finished_at: time(&status["completionTime"]).or_else(|| ended.and_then(time)),
         }
+    }
+
+    /// It waits, for this reason.
+    pub fn set_wait(&mut self, wait: &Wait) {
+        self.state = "Waiting".to_owned();
+        (self.reason, self.message) = (wait.reason.to_owned(), wait.message.clone());
+    }
+
+    /// Why it waits, in a sentence. Empty: it does not, or that is not known.
+    pub fn why(&self) -> &str {
+        if self.state == "Waiting" { &self.message } else { "" }
     }
 
     /// A Job that was deleted: its attempts are known, the Job itself is not.
@@ -264,7 +280,7 @@ mod tests {
             (done("Failed"), true, "sum Failed 3 1 0 4 1m00s 4.0s"),
             (done("FailureTarget"), false, "sum Ending 3 1 0 4 1m00s 59s"),
         ] {
-            let rows = rows(&[job("sum", status)], idle);
+            let rows = rows(&[job("sum", status)], idle, &Waits::new());
             assert_eq!(rows[0].cells(now).join(" "), expected);
         }
     }
@@ -280,12 +296,21 @@ mod tests {
             "conditions": [{"type": "Complete", "status": "True"}]});
         let running = json!({"succeeded": 1, "active": 2, "failedIndexes": "0,3"});
         let jobs = [part(1, running), part(0, complete), job("other", json!({}))];
-        let found = rows(&jobs, false);
+        let found = rows(&jobs, false, &Waits::new());
         assert_eq!(found.len(), 2);
         let list = &found[0];
         assert_eq!((list.name.as_str(), list.state.as_str()), ("list", "Running"));
         assert_eq!((list.succeeded, list.active, list.total, list.finished_at), (4, 2, Some(8), None));
         assert_eq!(list.failed_indexes, "1,4,7");
+        // Its parts are asked about one by one; as a whole it waits if all that have not ended wait.
+        let wait =
+            |uid: &str| (uid.to_owned(), Wait { reason: "Unschedulable", message: "It fits nowhere.".to_owned() });
+        let whole = |waits: &[&str]| {
+            let row = rows(&jobs, false, &waits.iter().map(|uid| wait(uid)).collect()).remove(0);
+            (row.state.clone(), row.why().to_owned())
+        };
+        assert_eq!(whole(&["u-list-1"]), ("Waiting".to_owned(), "It fits nowhere.".to_owned()));
+        assert_eq!(whole(&["u-other"]), ("Running".to_owned(), String::new()));
         assert!(is_named(&jobs[0], "list") && is_named(&jobs[0], "list-1") && !is_named(&jobs[2], "list"));
     }
 }

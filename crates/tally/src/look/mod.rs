@@ -5,10 +5,12 @@
 
 pub mod attempts;
 pub mod explain;
+mod failures;
 pub mod jobs;
 mod logs;
 pub mod report;
 mod table;
+pub mod waiting;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -21,8 +23,12 @@ use tally_runtime::driver::wall_clock;
 use attempts::AttemptRow;
 use jobs::JobRow;
 use table::Table;
+use waiting::Waits;
 
 use crate::place::{Place, PlaceError, PlaceFlags};
+
+/// Jobs that `tally ps` asks why they wait.
+const MOST_EXPLAINED: usize = 100;
 
 /// The value of `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -39,6 +45,7 @@ pub enum LookForm {
   tally ps --context test -A              the Jobs of a cluster, in all namespaces
   tally ps --data-dir ./d -o json | jq .  the same for programs
 
+Waiting: something keeps the Job, and none of its Pods runs. WHY is the first sentence of tally explain.
 tally run keeps nothing beyond the run unless it has --data-dir.
 
 Exit code 0: the Jobs were printed; 2: bad usage; 3: the data directory or the cluster cannot be read.")]
@@ -128,7 +135,15 @@ pub fn ps(args: &PsArgs) -> ExitCode {
         let place = Place::open(&args.place).await?;
         let namespace = if args.all_namespaces { "" } else { place.namespace() };
         let found = place.jobs(namespace).await?;
-        let mut rows = jobs::rows(&found, place.is_idle());
+        let open: Vec<&Value> = found.iter().filter(|job| waiting::may_wait(job) && !place.is_idle()).collect();
+        let waits = waiting::waits(&place, &open[..open.len().min(MOST_EXPLAINED)]).await;
+        if open.len() > MOST_EXPLAINED {
+            let rest = open.len() - MOST_EXPLAINED;
+            eprintln!(
+                "tally: of {rest} Jobs without a ready Pod it was not asked whether they wait; tally explain says it"
+            );
+        }
+        let mut rows = jobs::rows(&found, place.is_idle(), &waits);
         let dropped = place.dropped();
         if args.all {
             let known: BTreeSet<&str> = found.iter().filter_map(|job| job["metadata"]["uid"].as_str()).collect();
@@ -158,15 +173,22 @@ fn print_jobs(rows: &[JobRow], dropped: DroppedRecords, place: &Place) {
         eprintln!("tally: there are no Jobs in {}", place.title());
     } else {
         let several = rows.iter().any(|row| row.namespace != rows[0].namespace);
-        let mut table = Table::new(&["NAME", "STATE", "SUCCEEDED", "FAILED", "ACTIVE", "TOTAL", "AGE", "DURATION"]);
+        let mut header = vec!["NAME", "STATE", "SUCCEEDED", "FAILED", "ACTIVE", "TOTAL", "AGE", "DURATION"];
+        let waits = rows.iter().any(|row| !row.why().is_empty());
+        header.extend(waits.then_some("WHY"));
+        let mut table = Table::new(&header);
         for row in rows {
             let mut cells = row.cells(now);
             if several {
                 cells[0] = format!("{}/{}", row.namespace, row.name);
             }
+            cells.extend(waits.then(|| row.why().to_owned()));
             table.row(cells);
         }
-        table.print();
+        match table::columns_of_terminal().filter(|_| waits) {
+            Some(columns) => table::print(&table.wrapped(columns)),
+            None => table.print(),
+        }
     }
     tell_dropped(dropped);
 }
@@ -188,7 +210,7 @@ pub fn show(args: &ShowArgs) -> ExitCode {
     block_on(async {
         let place = Place::open(&args.place).await?;
         let name = job_name(&args.name)?;
-        let JobParts { row, attempts: mut rows, dropped, .. } = JobParts::find(&place, name).await?;
+        let JobParts { row, attempts: mut rows, dropped, .. } = JobParts::find_explained(&place, name).await?;
         rows.retain(|it| {
             args.index.is_none_or(|index| it.index == Some(index)) && !(args.failed && it.exit_code == Some(0))
         });
@@ -243,6 +265,15 @@ struct JobParts {
 
 impl JobParts {
     async fn find(place: &Place, name: &str) -> Result<Self, LookError> {
+        Self::find_with(place, name, false).await
+    }
+
+    /// The same, and whether it waits.
+    async fn find_explained(place: &Place, name: &str) -> Result<Self, LookError> {
+        Self::find_with(place, name, true).await
+    }
+
+    async fn find_with(place: &Place, name: &str, explained: bool) -> Result<Self, LookError> {
         let namespace = place.namespace();
         let all = place.jobs(namespace).await?;
         let found: Vec<&Value> = all.iter().filter(|job| jobs::is_named(job, name)).collect();
@@ -260,8 +291,12 @@ impl JobParts {
             pods.extend(place.pods(metadata["namespace"].as_str().unwrap_or_default(), uid).await?);
             records.extend(place.records(uid)?);
         }
+        let waits = match explained {
+            true => waiting::waits(place, &found[..found.len().min(MOST_EXPLAINED)]).await,
+            false => Waits::new(),
+        };
         let found: Vec<Value> = found.into_iter().cloned().collect();
-        let rows = jobs::rows(&found, place.is_idle());
+        let rows = jobs::rows(&found, place.is_idle(), &waits);
         let Some(row) = rows.into_iter().next() else {
             return Err(LookError::Missing(format!("there is no Job {name:?}")));
         };
@@ -275,7 +310,8 @@ impl JobParts {
         let all = place.all_records()?;
         let Some(records) = all.into_iter().rev().find(|records| records.job.name == name || records.job.uid == name)
         else {
-            let mut names: Vec<String> = jobs::rows(others, false).into_iter().map(|row| row.name).collect();
+            let mut names: Vec<String> =
+                jobs::rows(others, false, &Waits::new()).into_iter().map(|row| row.name).collect();
             names.truncate(10);
             let there =
                 if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };

@@ -13,6 +13,7 @@ use super::follow::resource;
 use super::outcome::RunError;
 use super::submit::{Submission, SubmittedJob};
 use crate::look::report::{ReportedJob, junit};
+use crate::look::waiting::Waits;
 use crate::look::{attempts, jobs};
 
 /// Whether the file can be written: to be asked before hours of work.
@@ -79,7 +80,7 @@ fn reported(cluster: &Cluster, placed: &[SubmittedJob]) -> Result<Vec<ReportedJo
         }
         let dropped = recorded.iter().map(|records| records.job.dropped).sum();
         let attempts = attempts::rows(&recorded, &of_list, true);
-        reported.extend(jobs::rows(&found, false).into_iter().map(|job| ReportedJob {
+        reported.extend(jobs::rows(&found, false, &Waits::new()).into_iter().map(|job| ReportedJob {
             job,
             attempts: attempts.clone(),
             dropped,

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -20,6 +20,7 @@ use tally_remote::{Remote, WatchScope};
 use tally_runtime::controller::Kind;
 use tally_runtime::driver::wall_clock;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::look::LookError;
 use crate::place::{Place, PlaceFlags};
@@ -131,8 +132,16 @@ pub struct JobsView {
     log: Option<Following>,
     /// Asks again and again why the open Job does not move. It ends with this.
     explaining: Option<Following>,
+    /// Asks which Jobs wait.
+    asking: Option<JoinHandle<()>>,
     /// The Job with this UID is opened as soon as it is there.
     opens: Option<String>,
+}
+
+impl Drop for JobsView {
+    fn drop(&mut self) {
+        self.asking.iter().for_each(JoinHandle::abort);
+    }
 }
 
 impl JobsView {
@@ -187,6 +196,7 @@ impl JobsView {
             pods: None,
             log: None,
             explaining: None,
+            asking: None,
             opens: None,
         })
     }
@@ -205,6 +215,7 @@ impl JobsView {
         });
         let changes = self.changes.clone();
         loop {
+            self.ask_which_wait();
             let now = wall_clock().millis();
             terminal.draw(|frame| view::draw(frame, &mut self.model, now))?;
             tokio::select! {
@@ -236,9 +247,10 @@ impl JobsView {
 
     /// Takes over what has changed.
     fn apply(&mut self) {
-        let source::Waiting { jobs, pods, log, notes, explanation } = self.changes.take();
-        if !jobs.is_empty() {
+        let source::Waiting { jobs, pods, log, notes, explanation, waits } = self.changes.take();
+        if !jobs.is_empty() || !waits.is_empty() {
             jobs.iter().for_each(|(uid, job)| self.model.set_job(uid, job.as_ref()));
+            waits.into_iter().for_each(|(asked, found)| self.model.set_waits(&asked, found));
             self.model.arrange();
         }
         if !pods.is_empty() {
@@ -254,6 +266,15 @@ impl JobsView {
         if let Some((uid, lines)) = explanation {
             self.model.set_explanation(&uid, lines);
         }
+    }
+
+    /// Asks which Jobs wait, if it is time; one question at a time.
+    fn ask_which_wait(&mut self) {
+        if self.asking.as_ref().is_some_and(|asking| !asking.is_finished()) {
+            return;
+        }
+        let rows = self.model.ask_about(Instant::now());
+        self.asking = (!rows.is_empty()).then(|| source::ask_which_wait(&self.place, rows, &self.changes));
     }
 
     /// Returns whether to go on.

@@ -1,11 +1,17 @@
 //! What `tally top` shows, and what keys do to it. Pure: the view draws it, and effects are carried out elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::look::attempts::{self, AttemptRow};
 use crate::look::jobs::{self, JobRow};
+use crate::look::waiting::{Waits, may_wait};
+
+/// How often it is asked again whether a Job waits, and of how many Jobs at once.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+const ASKED_AT_ONCE: usize = 20;
 
 /// Lines of a log that are kept.
 const MOST_LINES: usize = 5_000;
@@ -14,6 +20,10 @@ const MOST_LINES: usize = 5_000;
 #[derive(Clone, Debug, Default)]
 pub struct ListedJob {
     pub row: JobRow,
+    /// The same as the counts of the Job say it: whether it waits is asked for.
+    counted: JobRow,
+    /// Its status leaves open whether it waits.
+    may_wait: bool,
     pub parallelism: i64,
     pub is_suspended: bool,
 }
@@ -21,12 +31,18 @@ pub struct ListedJob {
 impl ListedJob {
     /// None: it cannot be read.
     pub fn of(job: &Value, is_idle: bool) -> Option<Self> {
-        let row = jobs::rows(std::slice::from_ref(job), is_idle).into_iter().next()?;
+        let row = jobs::rows(std::slice::from_ref(job), is_idle, &Waits::new()).into_iter().next()?;
         let name = job["metadata"]["name"].as_str()?.to_owned();
         // A part of a list has the name of the list in its row; here each part is a line.
         let row = JobRow { name, ..row };
         let parallelism = job["spec"]["parallelism"].as_i64().unwrap_or(1);
-        Some(Self { row, parallelism, is_suspended: job["spec"]["suspend"] == true })
+        Some(Self {
+            counted: row.clone(),
+            row,
+            may_wait: may_wait(job) && !is_idle,
+            parallelism,
+            is_suspended: job["spec"]["suspend"] == true,
+        })
     }
 
     pub fn is_finished(&self) -> bool {
@@ -138,6 +154,10 @@ pub struct Model {
     pub read_only: Option<String>,
     /// By UID.
     jobs: BTreeMap<String, ListedJob>,
+    /// Jobs that wait, as far as it was asked.
+    waits: Waits,
+    /// When it was asked of a Job whether it waits.
+    asked_at: BTreeMap<String, Instant>,
     /// The UIDs in the order in which they are shown.
     shown: Vec<String>,
     pub order: Order,
@@ -168,7 +188,7 @@ pub struct OpenJob {
     pub attempts: Vec<AttemptRow>,
     records: Vec<tally_node::attempts::JobRecords>,
     pub chosen: usize,
-    /// Why it does not move, or how it is.
+    /// Why it does not move, how it failed, or how it is.
     pub explanation: Vec<String>,
 }
 
@@ -241,8 +261,48 @@ impl Model {
     /// A Job is new or has changed; None: it was deleted. `arrange` must follow.
     pub fn set_job(&mut self, uid: &str, job: Option<&Value>) {
         match job.and_then(|job| ListedJob::of(job, self.is_idle)) {
-            Some(job) => drop(self.jobs.insert(uid.to_owned(), job)),
-            None => drop(self.jobs.remove(uid)),
+            Some(mut job) => {
+                match self.waits.get(uid).filter(|_| job.may_wait) {
+                    Some(wait) => job.row.set_wait(wait),
+                    None => drop(self.waits.remove(uid)),
+                }
+                if !job.may_wait {
+                    self.asked_at.remove(uid);
+                }
+                self.jobs.insert(uid.to_owned(), job);
+            }
+            None => {
+                self.jobs.remove(uid);
+                self.waits.remove(uid);
+                self.asked_at.remove(uid);
+            }
+        }
+    }
+
+    /// The Jobs of which it is to be asked now whether they wait, those first of which it was not asked for the longest time.
+    pub fn ask_about(&mut self, now: Instant) -> Vec<JobRow> {
+        let last = |uid: &str| self.asked_at.get(uid).copied();
+        let is_due = |uid: &str| last(uid).is_none_or(|at| now.saturating_duration_since(at) >= ASK_EVERY);
+        let mut due: Vec<_> = self.jobs.iter().filter(|(uid, job)| job.may_wait && is_due(uid)).collect();
+        due.sort_by_key(|(uid, _)| last(uid));
+        let rows: Vec<JobRow> = due.into_iter().take(ASKED_AT_ONCE).map(|(_, job)| job.row.clone()).collect();
+        self.asked_at.extend(rows.iter().map(|row| (row.uid.clone(), now)));
+        rows
+    }
+
+    /// What was found about these Jobs. `arrange` must follow.
+    pub fn set_waits(&mut self, asked: &BTreeSet<String>, mut found: Waits) {
+        for uid in asked {
+            let wait = found.remove(uid);
+            let Some(job) = self.jobs.get_mut(uid) else { continue };
+            job.row = job.counted.clone();
+            match wait.filter(|_| job.may_wait) {
+                Some(wait) => {
+                    job.row.set_wait(&wait);
+                    self.waits.insert(uid.clone(), wait);
+                }
+                None => drop(self.waits.remove(uid)),
+            }
         }
     }
 
@@ -263,8 +323,8 @@ impl Model {
                 Order::State => match job.row.state.as_str() {
                     "Failed" => 0,
                     "Ending" => 1,
-                    "Running" => 2,
-                    "Waiting" => 3,
+                    "Waiting" => 2,
+                    "Running" => 3,
                     "Suspended" | "Stopped" => 4,
                     _ => 5,
                 },
@@ -439,6 +499,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::waiting::Wait;
     use serde_json::json;
 
     fn job(name: &str, created: &str, failed: u64) -> Value {
@@ -494,6 +555,41 @@ mod tests {
         model.arrange();
         assert_eq!(names(&model), ["a", "b"]);
         assert!(model.chosen_job().is_some());
+    }
+
+    #[test]
+    fn it_is_asked_again_and_again_of_jobs_without_a_ready_pod_whether_they_wait() {
+        let mut model = model();
+        let mut ready = job("b", "2026-01-01T00:00:01Z", 0);
+        ready["status"]["ready"] = 1.into();
+        model.set_job("u-b", Some(&ready));
+        let (now, later) = (Instant::now(), Instant::now() + ASK_EVERY * 2);
+        let asked = |rows: Vec<JobRow>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(asked(model.ask_about(now)), ["a", "c"]);
+        assert_eq!(asked(model.ask_about(now)), [""; 0], "not yet again");
+        assert_eq!(asked(model.ask_about(later)), ["a", "c"]);
+        let wait = Wait { reason: "Unschedulable", message: "It fits nowhere.".to_owned() };
+        let all: BTreeSet<String> = ["u-a", "u-c"].map(str::to_owned).into();
+        let state = |model: &Model, uid: &str| {
+            let row = &model.jobs[uid].row;
+            (row.state.clone(), row.why().to_owned())
+        };
+        model.set_waits(&all, [("u-a".to_owned(), wait)].into());
+        assert_eq!(state(&model, "u-a"), ("Waiting".to_owned(), "It fits nowhere.".to_owned()));
+        assert_eq!(state(&model, "u-c").0, "Running");
+        // Another change of the Job does not forget it; a Pod that is ready does.
+        model.set_job("u-a", Some(&job("a", "2026-01-01T00:00:00Z", 4)));
+        assert_eq!(state(&model, "u-a").0, "Waiting");
+        let mut ready = job("a", "2026-01-01T00:00:00Z", 4);
+        ready["status"]["ready"] = 1.into();
+        model.set_job("u-a", Some(&ready));
+        assert_eq!(state(&model, "u-a"), ("Running".to_owned(), String::new()));
+        // One that goes on again.
+        let wait = Wait { reason: "BackOff", message: "Later.".to_owned() };
+        model.set_waits(&all, [("u-c".to_owned(), wait)].into());
+        assert_eq!(state(&model, "u-c").0, "Waiting");
+        model.set_waits(&all, Waits::new());
+        assert_eq!(state(&model, "u-c").0, "Running");
     }
 
     #[test]

@@ -1,22 +1,25 @@
 //! Where `tally top` gets its objects and logs from, and how it changes Jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
+use tally_explain::Explanation;
 use tally_remote::{Remote, Watch, WatchScope};
 use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
 use super::model::Action;
-use crate::look::explain::explanation;
+use crate::look::explain::full_explanation;
 use crate::look::jobs::JobRow;
+use crate::look::waiting::{Waits, waits_of};
 use crate::place::Place;
 use crate::pod_log::{PodLogRequest, next_piece};
 
@@ -27,6 +30,9 @@ const NOT_STARTED: u16 = 400;
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How often it is asked why a Job does not move.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Lines of the log of what has failed, below the reason.
+const LOG_LINES: usize = 3;
 
 /// What has changed and was not shown yet. For every object only its newest state waits.
 #[derive(Default)]
@@ -44,6 +50,8 @@ pub struct Waiting {
     pub notes: Vec<String>,
     /// The UID of a Job, and why it does not move.
     pub explanation: Option<(String, Vec<String>)>,
+    /// The UIDs of Jobs, and those of them that wait.
+    pub waits: Vec<(BTreeSet<String>, Waits)>,
 }
 
 impl Changes {
@@ -176,20 +184,41 @@ pub fn explain(place: &Arc<Place>, job: &JobRow, changes: &Arc<Changes>) -> Foll
     let (stop, mut stopped) = oneshot::channel::<()>();
     tokio::spawn(async move {
         loop {
-            let explained = explanation(&place, Kind::JOB, &job.namespace, &job.name).await;
-            let lines = explained.map(|explained| {
-                let mut lines = vec![explained.summary.clone()];
-                lines.extend(explained.would_change().map(|change| format!("Would change it: {change}")));
-                lines.extend(explained.next.iter().take(2).map(|step| format!("{}: {}", step.at, step.what)));
-                lines
-            });
-            changes.add(|waiting| waiting.explanation = Some((job.uid.clone(), lines.unwrap_or_default())));
+            let explained = full_explanation(&place, Kind::JOB, &job.namespace, &job.name).await;
+            let lines = explained.map(|explained| lines(&explained)).unwrap_or_default();
+            changes.add(|waiting| waiting.explanation = Some((job.uid.clone(), lines)));
             if tokio::time::timeout(EXPLAIN_EVERY, &mut stopped).await.is_ok() {
                 return;
             }
         }
     });
     Following { _stop: stop }
+}
+
+/// An explanation in a few lines.
+fn lines(explained: &Explanation) -> Vec<String> {
+    let mut lines = vec![explained.summary.clone()];
+    lines.extend(explained.waiting_for().map(|cause| format!("Waits for: {}", cause.sentence())));
+    lines.extend(explained.would_change().map(|change| format!("Would change it: {change}")));
+    lines.extend(explained.next.iter().take(2).map(|step| format!("{}: {}", step.at, step.what)));
+    for failure in &explained.failures {
+        lines.push(format!("Failed: {}", failure.sentence()));
+        // The whole log is a key away.
+        let first = failure.log.len().saturating_sub(LOG_LINES);
+        lines.extend(failure.log[first..].iter().map(|line| format!("  {line}")));
+    }
+    lines
+}
+
+/// Asks which of these Jobs wait, and for what.
+pub fn ask_which_wait(place: &Arc<Place>, rows: Vec<JobRow>, changes: &Arc<Changes>) -> JoinHandle<()> {
+    let (place, changes) = (place.clone(), changes.clone());
+    tokio::spawn(async move {
+        let asked: BTreeSet<String> = rows.iter().map(|row| row.uid.clone()).collect();
+        let names: Vec<_> = rows.into_iter().map(|row| (row.namespace, row.name)).collect();
+        let found = waits_of(&place, &names).await;
+        changes.add(|waiting| waiting.waits.push((asked, found)));
+    })
 }
 
 /// Follows the log of a container.

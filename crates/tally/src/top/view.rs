@@ -9,10 +9,15 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::model::{ListedJob, Model, OpenJob, Screen};
 use crate::look::attempts::AttemptState;
 use crate::look::report::{TaskState, task_states};
-use crate::run::progress::words::harmless;
+use crate::run::progress::words::{harmless, width, wrapped};
 
 /// The bar of progress.
 const BAR: usize = 12;
+/// Lines of the reason below a Job that waits, and how far they are indented.
+const WHY_LINES: usize = 3;
+const WHY_INDENT: &str = "    ";
+/// The labels of the facts of a Job are as wide as this.
+const LABEL: usize = 11;
 /// Rows of the field of indexes.
 const FIELD_ROWS: u16 = 8;
 
@@ -50,7 +55,9 @@ fn title(model: &Model) -> Line<'static> {
     let mut spans = vec![Span::styled("tally top ", BOLD), Span::raw(format!("{}  ", harmless(&model.title)))];
     let total = model.total();
     spans.push(Span::raw(if total == 1 { "1 Job".to_owned() } else { format!("{total} Jobs") }));
-    for (state, word) in [("Running", "running"), ("Failed", "failed"), ("Complete", "complete")] {
+    for (state, word) in
+        [("Running", "running"), ("Waiting", "waiting"), ("Failed", "failed"), ("Complete", "complete")]
+    {
         spans.push(Span::styled(format!("  {} {word}", count(state)), state_style(state)));
     }
     spans.into()
@@ -102,6 +109,16 @@ fn fit(text: &str, width: usize) -> String {
     fitted
 }
 
+/// A text with a label as the lines that it needs, those that follow indented.
+fn folded(label: &str, text: &str, indent: usize, columns: usize) -> Vec<String> {
+    if width(label) + width(text) <= columns {
+        return vec![format!("{label}{text}")];
+    }
+    let lines = wrapped(text, columns.saturating_sub(indent).max(1));
+    let begin = |at: usize| if at == 0 { label.to_owned() } else { " ".repeat(indent) };
+    lines.into_iter().enumerate().map(|(at, line)| begin(at) + &line).collect()
+}
+
 fn bar(job: &ListedJob) -> String {
     let Some(total) = job.row.total.filter(|total| *total > 0) else { return " ".repeat(BAR) };
     let done = usize::try_from(job.row.succeeded.min(total) * BAR as u64 / total).unwrap_or(BAR);
@@ -147,8 +164,18 @@ fn jobs(frame: &mut Frame<'_>, model: &Model, area: Rect, now: i64) {
     )];
     let height = usize::from(area.height).saturating_sub(1);
     let (chosen, all): (usize, Vec<&ListedJob>) = (model.chosen_at(), model.jobs().collect());
-    let first = first_line(chosen, all.len(), height);
-    for (at, job) in all.iter().enumerate().skip(first).take(height) {
+    let why = |job: &ListedJob| -> Vec<String> {
+        let columns = usize::from(area.width).saturating_sub(WHY_INDENT.len());
+        let lines = wrapped(&harmless(job.row.why()), columns);
+        lines.into_iter().take(WHY_LINES).map(|line| format!("{WHY_INDENT}{line}")).collect()
+    };
+    // A Job that waits has more than one line.
+    let starts: Vec<usize> =
+        all.iter().scan(0, |next, job| Some(std::mem::replace(next, *next + 1 + why(job).len()))).collect();
+    let count = starts.last().map_or(0, |last| last + 1 + all.last().map_or(0, |job| why(job).len()));
+    let first = first_line(starts.get(chosen).copied().unwrap_or(0), count, height);
+    let from = starts.partition_point(|start| *start < first);
+    for (at, job) in all.iter().enumerate().skip(from).take(height) {
         let cells = job.row.cells(now);
         let done = match job.row.total {
             Some(total) => format!("{}/{total}", job.row.succeeded),
@@ -164,6 +191,7 @@ fn jobs(frame: &mut Frame<'_>, model: &Model, area: Rect, now: i64) {
         );
         let style = if at == chosen { state_style(&job.row.state).patch(CHOSEN) } else { state_style(&job.row.state) };
         lines.push(Line::styled(text, style));
+        lines.extend(why(job).into_iter().map(|line| Line::styled(line, state_style(&job.row.state))));
     }
     if all.is_empty() {
         lines.push(Line::raw(if model.filter.is_empty() { "There are no Jobs." } else { "No Job has these words." }));
@@ -205,11 +233,17 @@ fn job(frame: &mut Frame<'_>, model: &Model, area: Rect, now: i64) {
         return;
     };
     let mut lines: Vec<Line<'_>> = Vec::new();
+    let columns = usize::from(area.width);
+    // Its state with the reason, and what explains it, may be longer than the line.
     for line in listed.row.lines(now) {
-        lines.push(Line::raw(line));
+        let (label, text) = line.split_at_checked(LABEL).unwrap_or(("", &line));
+        lines.extend(folded(label, text, LABEL, columns).into_iter().map(Line::raw));
     }
-    for line in &open.explanation {
-        lines.push(Line::styled(harmless(line), Style::new().fg(Color::Yellow)));
+    let shown = open.explanation.iter().filter(|line| !line.contains(listed.row.why()) || listed.row.why().is_empty());
+    for line in shown {
+        let style = Style::new().fg(Color::Yellow);
+        let folded = folded("", &harmless(line), WHY_INDENT.len(), columns);
+        lines.extend(folded.into_iter().map(|line| Line::styled(line, style)));
     }
     if let Some(states) = task_states(&listed.row, &open.attempts) {
         lines.push(Line::raw(""));
@@ -280,6 +314,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::look::waiting::Wait;
     use crate::top::model::Key;
 
     fn screen(model: &mut Model, width: u16) -> String {
@@ -311,6 +346,29 @@ mod tests {
         let narrow = screen(&mut model, 60);
         assert!(!narrow.contains("NAMESPACE") && narrow.contains("sum-of-all-parts"), "{narrow}");
         assert!(narrow.contains("Running") && narrow.contains("4/8"), "{narrow}");
+    }
+
+    #[test]
+    fn reasons_are_wrapped_below_jobs_and_the_chosen_job_stays_visible() {
+        let mut model = Model::new("./d", false);
+        let uids: Vec<String> = (0..30).map(|number| format!("u{number}")).collect();
+        for (number, uid) in uids.iter().enumerate() {
+            let job = json!({"metadata": {"name": format!("job-{number:02}"), "namespace": "default", "uid": uid,
+                "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"completions": 1}, "status": {"active": 1}});
+            model.set_job(uid, Some(&job));
+        }
+        let sentence = "Pod x fits on no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.";
+        let wait = Wait { reason: "Unschedulable", message: sentence.to_owned() };
+        let found = uids.iter().map(|uid| (uid.clone(), wait.clone())).collect();
+        model.set_waits(&uids.iter().cloned().collect(), found);
+        model.arrange();
+        for number in 0..30 {
+            let shown = screen(&mut model, 60);
+            let at = shown.find(&format!("job-{number:02}")).unwrap_or_else(|| panic!("{number} in {shown}"));
+            let below: Vec<&str> = shown[at..].split_whitespace().collect();
+            assert!(below.join(" ").contains(sentence) && shown.contains("Waiting"), "{shown}");
+            model.key(Key::Down);
+        }
     }
 
     #[test]

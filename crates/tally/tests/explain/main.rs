@@ -16,10 +16,12 @@ mod process;
 mod acted;
 mod bare;
 mod behind;
+mod failed;
 mod node;
 mod rights;
 mod stored;
 mod tool;
+mod waiting;
 
 use std::collections::BTreeSet;
 

@@ -145,6 +145,52 @@ fn a_job_of_tally_up_is_suspended_and_its_log_is_read() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// A Job that needs what no node has.
+const LARGE: &str = r#"{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "gpu"}, "spec": {"template": {"spec":
+    {"restartPolicy": "Never", "containers": [{"name": "c", "image": "process", "command": ["sleep", "1000"],
+    "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}}}"#;
+
+#[test]
+fn a_job_that_cannot_start_waits_with_its_reason() {
+    let directory = directory();
+    let (data, kubeconfig) = (directory.path().join("d"), directory.path().join("d/kubeconfig"));
+    let _up = tally_up(directory.path());
+    let file = directory.path().join("gpu.json");
+    std::fs::write(&file, LARGE).unwrap();
+    let run = tally(&["run", "--kubeconfig", text(&kubeconfig), "--on-interrupt=detach", "-f", text(&file)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _run = Running(run.unwrap());
+    let reason = "fits on no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.";
+    for columns in [50, 160] {
+        let terminal = Terminal::start(tally(&["top", "--data-dir", text(&data)]), columns, 30);
+        await_screen(&terminal, columns, &["gpu", "Waiting", "0/1"]);
+        if columns > 50 {
+            await_screen(&terminal, columns, &["0 running  1 waiting"]);
+        }
+        // The reason is below the Job, all of it, on as many lines as it needs.
+        let has_reason = |shown: &str| shown.split_whitespace().collect::<Vec<_>>().join(" ").contains(reason);
+        eventually("the reason is in the list", || has_reason(&screen(&terminal, columns)));
+        assert!(!screen(&terminal, columns).contains('█'), "nothing is done");
+        terminal.type_in("\r");
+        await_screen(&terminal, columns, &["State:     Waiting: Unschedulable: Pod", "Would change it:", "waiting"]);
+        eventually("the reason is in the view of the Job", || has_reason(&screen(&terminal, columns)));
+        assert!(!screen(&terminal, columns).contains('>'), "no index runs");
+        terminal.type_in("q");
+        assert_eq!(terminal.end().0, Some(0));
+        // On a terminal, `tally ps` wraps it too: beside the row if there is room, otherwise below it.
+        let (code, shown) = Terminal::start(tally(&["ps", "--data-dir", text(&data)]), columns, 30).end();
+        assert!(code == Some(0) && has_reason(&shown), "{shown}");
+        assert!(shown.lines().all(|line| line.trim_end().chars().count() <= usize::from(columns.max(80))), "{shown}");
+        let has_column = shown.lines().next().unwrap().contains("WHY");
+        assert_eq!(has_column, columns == 160, "{shown}");
+        let below = shown.lines().find(|line| line.contains("Pod gpu-")).unwrap();
+        assert_eq!(below.starts_with("   Pod gpu-"), columns == 50, "{shown}");
+    }
+}
+
 #[test]
 fn it_needs_a_terminal() {
     let output = tally(&["top"]).stdin(Stdio::null()).output().unwrap();

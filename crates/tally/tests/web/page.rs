@@ -190,6 +190,66 @@ async fn logs_are_text_and_a_job_is_suspended_and_resumed() {
     assert_eq!(page.browser.errors(&page.tab), [""; 0]);
 }
 
+/// WEB-7: a Job that cannot start is not drawn as if it ran, and says why; a failed one says how.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_start_waits_with_its_reason_and_a_failed_one_says_how() {
+    let Some(mut page) = Page::open(&[]).await else { return };
+    let mut gpu = job("gpu", 1, 1, &["sleep", "1000"]);
+    gpu["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    page.create(&gpu).await;
+    page.create(&job("runs", 1, 1, &["sleep", "1000"])).await;
+    page.create(&job("three", 1, 1, &["sh", "-c", "echo '<b>cannot open the door</b>'; exit 3"])).await;
+    page.create(&job("nothing", 1, 1, &["no-such-program"])).await;
+    let row = |name: &str, part: &str| {
+        format!(
+            "[...document.querySelectorAll('.vrow:not([hidden])')]\
+             .find((it) => it.querySelector('.name').textContent === '{name}')?.querySelector('{part}')"
+        )
+    };
+    let reason = "fits on no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.";
+    page.wait_for(&format!("{}?.textContent.includes('{reason}')", row("gpu", ".why")));
+    page.wait_for(&format!("{}?.textContent.includes('Running')", row("runs", ".badge")));
+    page.wait_for(&format!("{}?.textContent.includes('Failed')", row("three", ".badge")));
+    assert_eq!(page.evaluate(&format!("{}.textContent.includes('Waiting')", row("gpu", ".badge"))), true);
+    // The bar of the one that runs is full, that of the one that waits is empty.
+    let bar = |name: &str| format!("{}.style.width", row(name, ".part-running"));
+    page.wait_for(&format!("{} === '100%'", bar("runs")));
+    assert_eq!(page.evaluate(&bar("gpu")), "0%");
+    // The sentence is readable: on lines of its own, and not cut off, on a wide page and on a phone. Rows do not overlap.
+    for (width, height) in [(1200, 900), (400, 800)] {
+        page.browser.resize(&page.tab, width, height);
+        let whole = format!(
+            "(() => {{ const why = {}; const rows = [...document.querySelectorAll('.vrow:not([hidden])')]\
+             .map((it) => it.getBoundingClientRect()).sort((a, b) => a.top - b.top); \
+             return innerWidth === {width} && why.scrollHeight <= why.clientHeight && why.clientHeight > 10 \
+             && rows.every((it, at) => at === 0 || it.top >= rows[at - 1].bottom - 1); }})()",
+            row("gpu", ".why")
+        );
+        page.wait_for(&whole);
+        page.picture(if width > 400 { "waiting" } else { "waiting-narrow" });
+    }
+    page.browser.resize(&page.tab, 1200, 900);
+
+    page.go("jobs/default/gpu");
+    page.wait_for(&format!("document.querySelector('.explanation .summary')?.textContent.includes('{reason}')"));
+    page.wait_for("document.querySelector('.job-title .badge:not([hidden])')?.textContent.includes('Waiting')");
+    page.wait_for("document.querySelector('.progress-line .part-running').style.width === '0%'");
+    let facts = page.evaluate("[...document.querySelectorAll('.facts div:not([hidden])')].map((it) => it.innerText)");
+    assert!(facts.to_string().contains("0 of at most 1"), "{facts}");
+    page.picture("waiting-job");
+
+    page.go("jobs/default/three");
+    page.wait_for("document.querySelector('.explanation .failure')?.textContent.includes('exit code 3.')");
+    let log = page.evaluate("document.querySelector('.explanation .failure pre').textContent");
+    assert_eq!(log, "<b>cannot open the door</b>");
+    page.wait_for("document.querySelector('.job-title .badge:not([hidden])')?.textContent.includes('Failed')");
+    page.picture("failed-job");
+    page.go("jobs/default/nothing");
+    let missing = "the command \\\"no-such-program\\\" was not found in PATH=";
+    page.wait_for(&format!("document.querySelector('.explanation .failure')?.textContent.includes(\"{missing}\")"));
+    assert_eq!(page.browser.errors(&page.tab), [""; 0]);
+}
+
 /// WEB-1, WEB-2: what a browser without a session gets, and one with a link that was used or has expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_browser_and_a_used_or_expired_link_are_refused() {

@@ -55,7 +55,7 @@ pub struct ReportedJob {
 pub fn report(args: &ReportArgs) -> ExitCode {
     block_on(async {
         let place = Place::open(&args.place).await?;
-        let JobParts { row, attempts, dropped, .. } = JobParts::find(&place, job_name(&args.name)?).await?;
+        let JobParts { row, attempts, dropped, .. } = JobParts::find_explained(&place, job_name(&args.name)?).await?;
         let reported = ReportedJob { job: row, attempts, dropped };
         let text = match args.output {
             ReportForm::Html => html::document(&reported, wall_clock().millis()),

@@ -66,6 +66,25 @@ pub fn broken(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// The same where nothing may be wider: a longer word is divided.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in broken(text, columns) {
+        let (mut part, mut used) = (String::new(), 0);
+        for letter in line.chars() {
+            let wide = letter.width().unwrap_or(0);
+            if used + wide > columns && used > 0 {
+                lines.push(std::mem::take(&mut part));
+                used = 0;
+            }
+            used += wide;
+            part.push(letter);
+        }
+        lines.push(part);
+    }
+    lines
+}
+
 /// Untrusted text without terminal control sequences.
 pub fn harmless(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
@@ -188,6 +207,8 @@ mod tests {
         ] {
             assert_eq!(broken(text, columns), expected);
         }
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one two three", 3), ["one", "two", "thr", "ee"]);
     }
 
     #[test]
