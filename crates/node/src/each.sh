@@ -28,9 +28,11 @@ tally_begin() {
 }
 tally_next() {
     tally_name=${tally_names_left%%"$tally_tab"*} tally_names_left=${tally_names_left#*"$tally_tab"}
-    tally_value=$(printf '%b.' "${tally_rest%%"$tally_tab"*}")
-    tally_value=${tally_value%.} tally_rest=${tally_rest#*"$tally_tab"}
-    tally_number=$((tally_number + 1))
+    tally_text=${tally_rest%%"$tally_tab"*} tally_number=$((tally_number + 1))
+    # The last value is compared, not searched for: dash takes seconds to skip a long one.
+    if [ "$tally_rest" = "$tally_text$tally_tab" ]; then tally_rest=; else tally_rest=${tally_rest#*"$tally_tab"}; fi
+    tally_value=$(printf '%b.' "$tally_text")
+    tally_value=${tally_value%.}
 }
 # The value with the name or the number $1.
 tally_find() {

@@ -198,10 +198,14 @@ impl<'a> Placeholders<'a> {
 
     fn nearest(&self, key: &str) -> Option<&'a str> {
         let key = key.to_lowercase();
+        let length = key.chars().count();
         let distance = |given: &str| {
             let given = given.to_lowercase();
-            let distance = strsim::osa_distance(&key, &given);
-            (distance <= key.chars().count().max(given.chars().count()) / 3).then_some(distance)
+            let other = given.chars().count();
+            let most = length.max(other) / 3;
+            // Between braces of other languages there may be much text.
+            let distance = (length.abs_diff(other) <= most).then(|| strsim::osa_distance(&key, &given))?;
+            (distance <= most).then_some(distance)
         };
         let near = self.given.iter().filter_map(|(given, _)| Some((distance(given)?, given.as_str())));
         near.min_by_key(|(distance, _)| *distance).map(|(_, given)| given)
