@@ -2,9 +2,9 @@
 //!
 //! The list is in ConfigMaps, which a projected volume of the Pod contains together with a script. On any cluster the
 //! container is `/bin/sh /tally/each/run FIRST JOIN NAMES` with the words of the command as arguments: the script reads
-//! the row of the Pod's completion index and puts its values in the place of `{}`, `{name}` and `{2}`. A shell and a
-//! mount for every row would cost more than most commands, so this node does what the script does, if the ConfigMap has
-//! exactly the script that it knows; any other script is run as it is written.
+//! the row of the Pod's completion index and puts its values in the place of placeholders such as `{}`, `{name}` and `{2.}`
+//! (`Placeholder`). A shell and a mount for every row would cost more than most commands, so this node does what the script
+//! does, if the ConfigMap has exactly the script that it knows; any other script is run as it is written.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -199,9 +199,10 @@ impl ListRow {
             let script = [SHELL, "-c", SCRIPT, RUN, &first, &join, &names].map(str::to_owned);
             return script.into_iter().chain(words).collect();
         };
-        let words = words.iter().map(|word| expansion.word(word)).collect();
         let own = env.get(INDEX).and_then(|index| index.parse::<u64>().ok()).unwrap_or(0);
-        env.set("TALLY_INDEX", first.parse::<u64>().unwrap_or(0).saturating_add(own).to_string());
+        let index = first.parse::<u64>().unwrap_or(0).saturating_add(own);
+        let words = words.iter().map(|word| expansion.word(word, index)).collect();
+        env.set("TALLY_INDEX", index.to_string());
         for (name, value) in expansion.names.iter().zip(expansion.values).filter(|(name, _)| !name.is_empty()) {
             env.set(&format!("TALLY_COLUMN_{name}"), value);
         }
@@ -210,44 +211,151 @@ impl ListRow {
     }
 }
 
+/// What stands in the place of a text between braces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    /// A brace that is text, though a placeholder seems to follow it.
+    Brace,
+    /// The number of the row in the whole list, from 1.
+    Number,
+    /// All values of the row, or the same part of each of them.
+    Line(PathPart),
+    /// One value, by its position.
+    Value(usize, PathPart),
+}
+
+/// The part of a value that is the path of a file. What belongs to which part is as in GNU parallel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathPart {
+    Whole,
+    WithoutExtension,
+    Base,
+    Directory,
+    BaseWithoutExtension,
+}
+
+/// What is between the braces of `Placeholder::Brace`.
+const BRACE: &str = "\\{";
+
+impl Placeholder {
+    /// `names`: those of the columns, or a single empty name. None: the text and its braces stay as they are.
+    pub fn of(key: &str, names: &[&str]) -> Option<Self> {
+        match key {
+            "" => return Some(Self::Line(PathPart::Whole)),
+            "#" => return Some(Self::Number),
+            BRACE => return Some(Self::Brace),
+            _ => {}
+        }
+        let (value, part) = PathPart::split(key);
+        if value.is_empty() {
+            return Some(Self::Line(part));
+        }
+        let named = names.iter().position(|name| *name == value);
+        let numbered = || match value.as_bytes() {
+            [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit) => value.parse().ok(),
+            _ => None,
+        };
+        let at = named.or_else(|| numbered().map(|number: usize| number - 1))?;
+        (at < names.len()).then_some(Self::Value(at, part))
+    }
+
+    /// The placeholders of a word.
+    pub fn all(word: &str, names: &[&str]) -> Vec<Self> {
+        let mut all = Vec::new();
+        replace(word, |key, _| Self::of(key, names).map(|placeholder| all.push(placeholder)).is_some());
+        all
+    }
+
+    /// The text for a brace that is not the beginning of a placeholder.
+    pub fn write_brace(word: &mut String) {
+        word.extend(["{", BRACE, "}"]);
+    }
+}
+
+impl PathPart {
+    /// How each is written after the name or the number of a value. What ends with another comes before it.
+    pub const SUFFIXES: [(&str, Self); 4] =
+        [("/.", Self::BaseWithoutExtension), (".", Self::WithoutExtension), ("//", Self::Directory), ("/", Self::Base)];
+
+    /// What is before the suffix, and which part the suffix asks for.
+    pub fn split(key: &str) -> (&str, Self) {
+        let suffixed = |(suffix, part)| Some((key.strip_suffix(suffix)?, part));
+        Self::SUFFIXES.into_iter().find_map(suffixed).unwrap_or((key, Self::Whole))
+    }
+
+    pub fn of(self, path: &str) -> &str {
+        let base = || path.rfind('/').map_or(0, |at| at + 1);
+        match self {
+            Self::Whole => path,
+            Self::WithoutExtension => &path[..path[base()..].rfind('.').map_or(path.len(), |at| base() + at)],
+            Self::Base => &path[base()..],
+            Self::BaseWithoutExtension => Self::WithoutExtension.of(&path[base()..]),
+            Self::Directory => {
+                let own = path.trim_end_matches('/');
+                match own.rfind('/').map(|at| own[..at].trim_end_matches('/')) {
+                    Some("") => "/",
+                    Some(directory) => directory,
+                    None if own.is_empty() && !path.is_empty() => "/",
+                    None => ".",
+                }
+            }
+        }
+    }
+}
+
+/// `put` appends what belongs in the place of the text between two braces, or returns false.
+fn replace(word: &str, mut put: impl FnMut(&str, &mut String) -> bool) -> String {
+    let mut result = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('{')
+        && let Some((key, behind)) = after.split_once('}')
+    {
+        result.push_str(before);
+        rest = if put(key, &mut result) {
+            behind
+        } else {
+            result.push('{');
+            after
+        };
+    }
+    result.push_str(rest);
+    result
+}
+
 struct Expansion<'a> {
     names: Vec<&'a str>,
     values: Vec<String>,
+    join: &'a str,
     line: String,
 }
 
 impl<'a> Expansion<'a> {
     /// None: a value is not valid UTF-8.
-    fn of(row: &str, join: &str, names: &'a str) -> Option<Self> {
+    fn of(row: &str, join: &'a str, names: &'a str) -> Option<Self> {
         let values: Result<Vec<String>, _> = values(row).into_iter().map(String::from_utf8).collect();
         let values = values.ok()?;
-        Some(Self { names: names.split('\t').collect(), line: values.join(join), values })
+        Some(Self { names: names.split('\t').collect(), line: values.join(join), values, join })
     }
 
-    fn word(&self, word: &str) -> String {
-        let mut result = String::with_capacity(word.len());
-        let mut rest = word;
-        while let Some((before, after)) = rest.split_once('{')
-            && let Some((key, behind)) = after.split_once('}')
-        {
-            result.push_str(before);
-            let (text, left) = match self.value(key) {
-                Some(value) => (value, behind),
-                None => ("{", after),
-            };
-            result.push_str(text);
-            rest = left;
-        }
-        result.push_str(rest);
-        result
-    }
-
-    fn value(&self, key: &str) -> Option<&str> {
-        if key.is_empty() {
-            return Some(&self.line);
-        }
-        let named = self.names.iter().position(|name| *name == key);
-        let numbered = || (0..self.values.len()).find(|at| (at + 1).to_string() == key);
-        named.or_else(numbered).and_then(|at| self.values.get(at)).map(String::as_str)
+    /// `index`: that of the row in the whole list, from 0.
+    fn word(&self, word: &str, index: u64) -> String {
+        replace(word, |key, result| {
+            match Placeholder::of(key, &self.names) {
+                None => return false,
+                Some(Placeholder::Brace) => result.push('{'),
+                Some(Placeholder::Number) => result.push_str(&index.saturating_add(1).to_string()),
+                Some(Placeholder::Line(PathPart::Whole)) => result.push_str(&self.line),
+                Some(Placeholder::Line(part)) => {
+                    for (at, value) in self.values.iter().enumerate() {
+                        result.extend([if at > 0 { self.join } else { "" }, part.of(value)]);
+                    }
+                }
+                Some(Placeholder::Value(at, part)) => match self.values.get(at) {
+                    Some(value) => result.push_str(part.of(value)),
+                    None => return false,
+                },
+            }
+            true
+        })
     }
 }

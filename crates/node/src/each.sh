@@ -28,10 +28,13 @@ tally_begin() {
 }
 tally_next() {
     tally_name=${tally_names_left%%"$tally_tab"*} tally_names_left=${tally_names_left#*"$tally_tab"}
-    tally_value=$(printf '%b.' "${tally_rest%%"$tally_tab"*}")
-    tally_value=${tally_value%.} tally_rest=${tally_rest#*"$tally_tab"}
-    tally_number=$((tally_number + 1))
+    tally_text=${tally_rest%%"$tally_tab"*} tally_number=$((tally_number + 1))
+    # The last value is compared, not searched for: dash takes seconds to skip a long one.
+    if [ "$tally_rest" = "$tally_text$tally_tab" ]; then tally_rest=; else tally_rest=${tally_rest#*"$tally_tab"}; fi
+    tally_value=$(printf '%b.' "$tally_text")
+    tally_value=${tally_value%.}
 }
+# The value with the name or the number $1.
 tally_find() {
     tally_begin
     tally_numbered=
@@ -42,6 +45,62 @@ tally_find() {
     done
     tally_value=${tally_numbered#.}
     [ "$tally_numbered" ]
+}
+tally_strip_slashes() {
+    while case $tally_value in */) ;; *) false ;; esac do tally_value=${tally_value%/}; done
+}
+# Adds a part of the value to the word. The parts of a path are those of GNU parallel.
+tally_add() {
+    case $tally_part in
+    '') ;;
+    //)
+        [ "$tally_value" ] || tally_value=.
+        tally_strip_slashes
+        case $tally_value in
+        '') tally_value=/ ;;
+        */*)
+            tally_value=${tally_value%/*}
+            tally_strip_slashes
+            tally_value=${tally_value:-/}
+            ;;
+        *) tally_value=. ;;
+        esac
+        ;;
+    *)
+        tally_base=$tally_value
+        # Only if there is a slash: dash takes seconds to find none in a long value.
+        case $tally_value in */*) tally_base=${tally_value##*/} ;; esac
+        case $tally_part in
+        .) case $tally_base in *.*) tally_value=${tally_value%.*} ;; esac ;;
+        /) tally_value=$tally_base ;;
+        /.) tally_value=${tally_base%.*} ;;
+        esac
+        ;;
+    esac
+    tally_out=$tally_out$tally_value
+}
+# Adds what {$1} stands for to the word. Fails if it stands for itself.
+tally_put() {
+    case $1 in
+    '') tally_out=$tally_out$TALLY_LINE; return ;;
+    '#') tally_out=$tally_out$((TALLY_INDEX + 1)); return ;;
+    '\{') tally_out=$tally_out'{'; return ;;
+    */.) tally_part=/. ;;
+    *.) tally_part=. ;;
+    *//) tally_part=// ;;
+    */) tally_part=/ ;;
+    *) tally_part= ;;
+    esac
+    if [ "$1" != "$tally_part" ]; then
+        tally_find "${1%"$tally_part"}" && tally_add
+        return
+    fi
+    tally_begin
+    while [ "$tally_rest" ]; do
+        tally_next
+        [ "$tally_number" = 1 ] || tally_out=$tally_out$tally_join
+        tally_add
+    done
 }
 tally_begin
 TALLY_LINE= TALLY_INDEX=$((tally_first + JOB_COMPLETION_INDEX))
@@ -56,16 +115,11 @@ for tally_word do
     tally_out=
     while case $tally_word in *'{'*'}'*) ;; *) false ;; esac do
         tally_out=$tally_out${tally_word%%'{'*} tally_word=${tally_word#*'{'}
-        tally_key=${tally_word%%'}'*}
-        if [ ! "$tally_key" ]; then
-            tally_out=$tally_out$TALLY_LINE
-        elif tally_find "$tally_key"; then
-            tally_out=$tally_out$tally_value
+        if tally_put "${tally_word%%'}'*}"; then
+            tally_word=${tally_word#*'}'}
         else
             tally_out=$tally_out'{'
-            continue
         fi
-        tally_word=${tally_word#*'}'}
     done
     set -- "$@" "$tally_out$tally_word"
     shift

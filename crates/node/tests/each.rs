@@ -112,7 +112,9 @@ const PRINT: &str = "printf '%s\\0' \"$@\"; printf '=\\0'; exec env -0";
 
 #[test]
 fn the_node_does_what_the_script_does() {
+    let paths: Vec<[&[u8]; 1]> = PATHS.iter().map(|[path, ..]| [path.as_bytes()]).collect();
     let lists = [
+        list(" ", &[], &paths.iter().map(|row| &row[..]).collect::<Vec<_>>()),
         list(
             " ",
             &[],
@@ -134,6 +136,17 @@ fn the_node_does_what_the_script_does() {
                 &[b"%s %d %%"],
                 &[b"!"],
                 &[b"("],
+                &[b"a/b.c/d.tar.gz"],
+                &[b"a.b/c"],
+                &[b"dir/.x"],
+                &[b"//a//b//"],
+                &[b"///"],
+                &[b"a/b\n"],
+                &[b"a\n/b.c\n"],
+                &[b"a/\xff.\xfe/"],
+                &[b"\xff/\xe2\x82.\xff"],
+                &[b"a&b|c\\/d\\.e"],
+                &[b"[a-z]*/?.[!x]"],
             ],
         ),
         list(
@@ -145,9 +158,10 @@ fn the_node_does_what_the_script_does() {
                 &[b"{size}", b"{name}", b"{}"],
                 &[b"with\ttab", b"with\nbreak\n", b" "],
                 &[b"\xff", b"1", b"\\"],
+                &[b"a/b.c", b"d.e/", b".f"],
             ],
         ),
-        list(" ", &["1", "2"], &[&[b"left", b"right"], &[b"", b"only"]]),
+        list(" ", &["1", "2"], &[&[b"left", b"right"], &[b"", b"only"], &[b"a/b.c", b"/d.e"]]),
     ];
     let words = [
         "{}",
@@ -169,6 +183,35 @@ fn the_node_does_what_the_script_does() {
         "{!}",
         "{ }",
         "'\"$(x)\\",
+        "{.}",
+        "{/}",
+        "{//}",
+        "{/.}",
+        "{#}",
+        "<{.}|{/}|{//}|{/.}|{#}>",
+        "{1.}",
+        "{2/}",
+        "{1//}",
+        "{2/.}",
+        "{name.}",
+        "{name/}",
+        "{name//}",
+        "{size/.}",
+        "{no.}",
+        "{3.}",
+        "{\\{}",
+        "{\\{}1}{\\{}}",
+        "{{\\{}.}}",
+        "{\\}",
+        "{..}",
+        "{./}",
+        "{///}",
+        "{1//.}",
+        "{##}",
+        "{1#}",
+        "{*}",
+        "{?}",
+        "{[1]}",
     ];
     let root = tempfile::tempdir().unwrap();
     for (number, list) in lists.iter().enumerate() {
@@ -199,6 +242,56 @@ fn the_node_does_what_the_script_does() {
             }
         }
     }
+}
+
+/// What GNU parallel 20221122 makes of these: the value, then `{.}`, `{/}`, `{//}` and `{/.}`.
+const PATHS: &[[&str; 5]] = &[
+    ["a.txt", "a", "a.txt", ".", "a"],
+    ["a", "a", "a", ".", "a"],
+    ["", "", "", ".", ""],
+    [".bashrc", "", ".bashrc", ".", ""],
+    [".a.b", ".a", ".a.b", ".", ".a"],
+    ["a.b/c", "a.b/c", "c", "a.b", "c"],
+    ["dir/.x", "dir/", ".x", "dir", ""],
+    ["dir/.x.y", "dir/.x", ".x.y", "dir", ".x"],
+    ["a/b/c.tar.gz", "a/b/c.tar", "c.tar.gz", "a/b", "c.tar"],
+    ["a.", "a", "a.", ".", "a"],
+    ["a..b", "a.", "a..b", ".", "a."],
+    ["a b.c d", "a b", "a b.c d", ".", "a b"],
+    ["-x.y", "-x", "-x.y", ".", "-x"],
+    [".", "", ".", ".", ""],
+    ["..", ".", "..", ".", "."],
+    ["../a", "../a", "a", "..", "a"],
+    ["./a.b", "./a", "a.b", ".", "a"],
+    ["a/..", "a/.", "..", "a", "."],
+    ["/", "/", "", "/", ""],
+    ["///", "///", "", "/", ""],
+    ["/a.b", "/a", "a.b", "/", "a"],
+    ["//a", "//a", "a", "/", "a"],
+    ["//a/b", "//a/b", "b", "//a", "b"],
+    ["a/", "a/", "", ".", ""],
+    ["a.b/", "a.b/", "", ".", ""],
+    ["/a/", "/a/", "", "/", ""],
+    ["a/b//c/", "a/b//c/", "", "a/b", ""],
+    ["a//b.c", "a//b", "b.c", "a", "b"],
+    ["\u{e4}/\u{20ac}.\u{1f600}", "\u{e4}/\u{20ac}", "\u{20ac}.\u{1f600}", "\u{e4}", "\u{20ac}"],
+];
+
+#[test]
+fn parts_of_paths_are_those_of_gnu_parallel() {
+    let rows: Vec<[&[u8]; 1]> = PATHS.iter().map(|[path, ..]| [path.as_bytes()]).collect();
+    let list = list(" ", &[], &rows.iter().map(|row| &row[..]).collect::<Vec<_>>());
+    let words = ["{}", "{.}", "{/}", "{//}", "{/.}", "{#}"];
+    for (index, expected) in PATHS.iter().enumerate() {
+        let number = (FIRST + index + 1).to_string();
+        let expected: Vec<&str> = expected.iter().copied().chain([number.as_str()]).collect();
+        assert_eq!(list.native(index, &words).0, expected);
+    }
+    // Of several values each part, with what is between the values of a line.
+    let several = self::list(",", &["x", "y"], &[&[b"a/b.c", b"d.e"], &[b"", b"/"]]);
+    let words = ["{.}", "{/}", "{//}", "{/.}", "{x.}", "{2//}"];
+    assert_eq!(several.native(0, &words).0, ["a/b,d", "b.c,d.e", "a,.", "b,d", "a/b", "."]);
+    assert_eq!(several.native(1, &words).0, [",/", ",", ".,/", ",", "", "/"]);
 }
 
 #[test]

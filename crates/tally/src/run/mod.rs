@@ -69,7 +69,7 @@ use crate::signals::{self, Stop};
   tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
                                                           retries per index: some indexes may fail
   tally run --each hosts.txt -p 8 -- ping -c 1 {}         once for every line of a file; - is standard input
-  tally run --each-glob '*.png' -- convert {} {}.jpg      once for every file
+  tally run --each-glob '*.png' -- convert {} {.}.jpg     once for every file; {.} is its name without .png
   tally run -- gzip {} ::: a.log b.log                    once for every value
   tally run --each points.csv --columns -- ./plot.sh {x} {y}
                                                           once for every record, by the names in the header

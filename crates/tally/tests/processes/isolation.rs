@@ -367,28 +367,33 @@ fn credentials_that_are_written_while_a_pod_runs_are_hidden() {
     assert!(said.contains("hidden") && !said.contains("the token"), "{told:?}");
 }
 
-/// Every task has a `/tmp` and a `/dev/shm` of its own, in which it sees nothing of the machine's but that directory.
+/// Every task has a `/tmp` of its own, in which it sees nothing of the machine's but that directory.
 #[test]
 fn a_working_directory_below_tmp_is_seen_by_isolated_tasks() {
-    for parent in ["/tmp", "/dev/shm"] {
-        let (beside, dir) = (tempfile::tempdir_in(parent).unwrap(), tempfile::tempdir_in(parent).unwrap());
-        let here = dir.path().join("with a space");
-        fs::create_dir(&here).unwrap();
-        fs::write(here.join("input"), "read\n").unwrap();
-        // A list, which has volumes of its own.
-        let script = "pwd; cat input; echo written > output; ls -A $0 ..; test -e $1 && echo beside; echo {}";
+    let (beside, dir) = (tempfile::tempdir_in("/tmp").unwrap(), tempfile::tempdir_in("/tmp").unwrap());
+    let here = dir.path().join("with a space");
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("input"), "read\n").unwrap();
+    // A list, which has volumes of its own.
+    let script = "pwd; cat input; echo written > output; ls -A .. /tmp; test -e $0 && echo beside; echo {}";
+    let run = |here: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-        command.args(["run", "--isolate", "--logs=raw", "--", "sh", "-c", script, parent]).arg(beside.path());
-        let told = command.args([":::", "once"]).current_dir(&here).stdin(Stdio::null()).output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
-        if told.status.code() == Some(3) {
-            return skip(err);
-        }
-        let name = dir.path().file_name().unwrap().display();
-        let seen = format!("{}\nread\n..:\nwith a space\n\n{parent}:\n{name}\nonce\n", here.display());
-        assert_eq!(out, seen, "{err}");
-        assert_eq!(fs::read_to_string(here.join("output")).unwrap(), "written\n");
+        command.args(["run", "--isolate", "--logs=raw", "--", "sh", "-c", script]).arg(beside.path());
+        let told = command.args([":::", "once"]).current_dir(here).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (told.status.code(), text(&told.stdout), text(&told.stderr))
+    };
+    let (code, out, err) = run(&here);
+    if code == Some(3) {
+        return skip(err);
     }
+    let name = dir.path().file_name().unwrap().display();
+    let seen = format!("{}\nread\n..:\nwith a space\n\n/tmp:\n{name}\nonce\n", here.display());
+    assert_eq!(out, seen, "{err}");
+    assert_eq!(fs::read_to_string(here.join("output")).unwrap(), "written\n");
+    let in_memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (code, out, err) = run(in_memory.path());
+    assert!(code == Some(2) && out.is_empty() && err.contains("every task has its own /dev"), "{code:?} {out} {err}");
 }
 
 #[test]

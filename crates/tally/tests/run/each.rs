@@ -92,8 +92,8 @@ fn every_line_is_an_argument_as_it_is() {
         assert_eq!(firsts(run(here, &["--each", "list"], &["{}"], &[], b"")), lines, "the file ends with {end:?}");
     }
     assert_eq!(firsts(run(here, &["--each", "-"], &["{}"], &[], all.as_bytes())), lines);
-    let parts = run(here, &["--each", "list"], &["<{}>{}", "{1}", "{2}", "no"], &[], b"");
-    let expected = ["< two  spaces > two  spaces ", " two  spaces ", "{2}", "no"];
+    let parts = run(here, &["--each", "list"], &["<{}>{}", "{1}", "{x}", "no"], &[], b"");
+    let expected = ["< two  spaces > two  spaces ", " two  spaces ", "{x}", "no"];
     assert_eq!(parts[2], expected.map(|word| word.as_bytes().to_vec()));
     assert!(!here.join("pwned").exists() && !here.join("out/pwned").exists(), "nothing of a line was executed");
 }
@@ -110,6 +110,132 @@ fn the_line_and_its_index_are_in_the_environment() {
     assert!(!said.err.contains("has no {}"), "the command uses the variable: {}", said.err);
     let said = ends(here, &["--each", "list", "--", "true"]);
     assert!(said.err.contains("the command has no {}"), "{}", said.err);
+    for (word, used) in [("{#}", true), ("{/.}", true), ("${1}", false), ("{{.}}", false), ("{x}", false)] {
+        let said = ends(here, &["--each", "list", "--", "true", word]);
+        assert_eq!((said.code, !said.err.contains("the command has no {}")), (Some(0), used), "{word}: {}", said.err);
+    }
+}
+
+#[test]
+fn files_are_renamed_without_their_extension() {
+    let directory = directory();
+    let here = directory.path();
+    for name in ["a.txt", "b.tar.txt", "c d.txt"] {
+        fs::write(here.join(name), name).unwrap();
+    }
+    let said = ends(here, &["--each-glob", "*.txt", "--", "mv", "{}", "{.}.old"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    for (old, new) in [("a.txt", "a.old"), ("b.tar.txt", "b.tar.old"), ("c d.txt", "c d.old")] {
+        assert_eq!(fs::read_to_string(here.join(new)).unwrap(), old);
+        assert!(!here.join(old).exists(), "{old}");
+    }
+}
+
+#[test]
+fn a_task_gets_parts_of_paths_and_its_number() {
+    let directory = directory();
+    let here = directory.path();
+    let words = ["{.}|{/}|{//}|{/.}|{#}", "{1.}|{2/}|{1//}|{2/.}"];
+    let tasks = run(here, &[], &words, &[":::", "a/b.c", "d.e", ":::", "/x.y/z"], b"");
+    let expected = [
+        ["a/b /x.y/z|b.c z|a /x.y|b z|1", "a/b|z|a|z"].map(|word| word.as_bytes().to_vec()),
+        ["d /x.y/z|d.e z|. /x.y|d z|2", "d|z|.|z"].map(|word| word.as_bytes().to_vec()),
+    ];
+    assert_eq!(tasks, expected);
+    let tsv = "in file\tn\na b/c.d\t1.5\n\t/\n";
+    let words = ["{in file.}|{in file/}|{in file//}|{in_file/.}|{n.}|{.}"];
+    assert_eq!(
+        firsts(run(here, &["--each", "-", "--columns"], &words, &[], tsv.as_bytes())),
+        ["a b/c|c.d|a b|c|1|a b/c\t1", "||.||/|\t/"]
+    );
+    let values: [&[u8]; 2] = [b"\xff/\xfe.\xfd", b"ends\n.x\n"];
+    let tasks = run(here, &["--each", "-", "--null"], &["{.}", "{/}", "{//}", "{/.}"], &[], &values.join(&0));
+    let expected: [[&[u8]; 4]; 2] =
+        [[b"\xff/\xfe", b"\xfe.\xfd", b"\xff", b"\xfe"], [b"ends\n", b"ends\n.x\n", b".", b"ends\n"]];
+    assert_eq!(tasks, expected.map(|words| words.map(<[u8]>::to_vec)));
+}
+
+#[test]
+fn what_looks_like_a_placeholder_is_refused_before_anything_runs() {
+    let directory = directory();
+    let here = directory.path();
+    fs::write(here.join("list.csv"), "name,size\na,1\n").unwrap();
+    fs::write(here.join("pipes.csv"), "name|size\na|1\n").unwrap();
+    let columns = ["--each", "list.csv", "--columns"];
+    for (flags, word, told) in [
+        (&[][..], "x{2}", "tally: {2} in the command: there is no such value; there is only {1}; "),
+        (&[], "{%}", "tally: {%} in the command: tally run does not have this string of GNU parallel; "),
+        (&columns, "{nmae}.txt", "tally: {nmae} in the command: there is no such column; perhaps {name} is meant; "),
+        (&columns, "{4}", "; there are {name}, {size}, {3}; "),
+        (&["--each", "pipes.csv", "--columns"], "{name}", "; there are {name|size}, {2}; "),
+        (&["--literal", "{9}"], "{}", "tally: --literal '{9}': the command does not contain it"),
+    ] {
+        for dry_run in [&[][..], &["--dry-run"]] {
+            let said = ends(here, &[flags, dry_run, &["--", "touch", "ran", word, ":::", "value"]].concat());
+            assert_eq!((said.code, &*said.out), (Some(2), ""), "{flags:?} {word}: {}", said.err);
+            assert!(said.err.contains(told), "{flags:?} {word}: {}", said.err);
+            assert!(!here.join("ran").exists(), "{flags:?} {word}");
+        }
+    }
+    let said = ends(here, &["--literal", "", "--", "true", ":::", "value"]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    let said = ends(here, &["--literal", "{4}", "--", "true"]);
+    assert!(said.code == Some(2) && said.err.contains("--literal applies to a list"), "{}", said.err);
+    // As the message says, and `{}` can be text, too.
+    let flags = ["--literal", "{2}", "--literal", "{}", "--literal", "{.}"];
+    let words = ["x{2}", "{}", "{1}", "<{.}{#}>", "{print $1}", "${1}", "{{.}}"];
+    let tasks = run(here, &flags, &words, &[":::", "value", "{2}"], b"");
+    for (task, value, number) in [(&tasks[0], "value", "<{.}1>"), (&tasks[1], "{2}", "<{.}2>")] {
+        let expected = ["x{2}", "{}", value, number, "{print $1}", "${1}", "{{.}}"];
+        assert_eq!(*task, expected.map(|word| word.as_bytes().to_vec()));
+    }
+}
+
+/// Spreadsheets write semicolons where numbers have a decimal comma.
+#[test]
+fn columns_may_be_separated_by_semicolons() {
+    let directory = directory();
+    let here = directory.path();
+    let words = ["{name}|{size}|{}"];
+    for (text, expected) in [
+        ("name;size\r\n\"a;b\";1,5\r\nc,d;2\r\n", &["a;b|1,5|a;b;1,5", "c,d|2|c,d;2"][..]),
+        ("\"name\";\"size\"\nx;y\n;\n", &["x|y|x;y", "||;"]),
+        ("name,size,\"a;b\"\nx;y,z,1\n,,\n", &["x;y|z|x;y,z,1", "||,,"]),
+    ] {
+        fs::write(here.join("list.csv"), text).unwrap();
+        assert_eq!(firsts(run(here, &["--each", "list.csv", "--columns"], &words, &[], b"")), expected, "{text:?}");
+        assert_eq!(
+            firsts(run(here, &["--each", "-", "--columns"], &words, &[], text.as_bytes())),
+            expected,
+            "{text:?}"
+        );
+    }
+    fs::write(here.join("list.csv"), "name;size, in cm\na;1\n").unwrap();
+    let said = ends(here, &["--each", "list.csv", "--columns", "--", "echo", "{name}"]);
+    assert!(said.code == Some(2) && said.err.contains("there are {name;size}, {in cm}; "), "{}", said.err);
+    let tsv = "a;b\tc\n1;2\t3\n4\t;\n";
+    assert_eq!(firsts(run(here, &["--each", "-", "--columns"], &["{a;b}|{c}"], &[], tsv.as_bytes())), ["1;2|3", "4|;"]);
+}
+
+/// The name of a ConfigMap says which script it must have, because one that exists is kept: an earlier version may have made
+/// it, with a script that does not know parts of paths. What that script does know has the names of that version.
+#[test]
+fn lists_of_earlier_versions_go_on_and_are_not_used_for_new_placeholders() {
+    let directory = directory();
+    let here = directory.path();
+    fs::write(here.join("list"), "a\nb\n").unwrap();
+    let names = |word: &str, literal: &[&str]| -> [String; 2] {
+        let objects = manifest(here, &[&["--name", "x", "--each", "list"], literal, &["--", "echo", word]].concat());
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+        [name(&objects[0]), name(&objects[1])]
+    };
+    for word in ["{}", "{1}", "{{}}", "{print $1}", "${HOME}"] {
+        assert_eq!(names(word, &[]), ["x-nj42w8vh-0", "x"], "{word}");
+    }
+    for (word, literal) in [("{.}", &[][..]), ("{1/}", &[]), ("{#}", &[]), ("${1}", &[]), ("{}", &["--literal", "{}"])]
+    {
+        assert_ne!(names(word, literal)[0], "x-nj42w8vh-0", "{word}");
+    }
 }
 
 #[test]
@@ -248,8 +374,22 @@ fn the_manifest_runs_as_the_command_does() {
     fs::create_dir(here.join("out")).unwrap();
     let env = format!("OUT={}", text(&here.join("out")));
     fs::write(here.join("list.csv"), "a,b\n1,\"$(x) 'y' \\\"\n{a},\u{e4}\n").unwrap();
-    let command =
-        ["--name", "m", "--env", &env, "--each", "list.csv", "--columns", "--", "sh", "-c", RECORD, "sh", "{a}|{b}"];
+    let command = [
+        "--name",
+        "m",
+        "--env",
+        &env,
+        "--each",
+        "list.csv",
+        "--columns",
+        "--",
+        "sh",
+        "-c",
+        RECORD,
+        "sh",
+        "{a}|{b}",
+        "{b/.} {#} ${1} {{.}} {a//}",
+    ];
     assert_eq!(ends(here, &command).code, Some(0));
     let expected = recorded(here);
     assert_eq!(expected.len(), 2);

@@ -144,17 +144,18 @@ fn of_flags(args: &Args) -> Result<Vec<Document>, String> {
     if args.isolate
         && let Ok(dir) = Path::new(workdir).canonicalize()
     {
+        if dir.starts_with("/dev") {
+            return Err(format!("--isolate: every task has its own /dev, without {workdir}; choose another --workdir"));
+        }
         let jobs = documents.iter_mut().filter(|document| document.is_job());
         jobs.for_each(|document| show_working_directory(&mut document.object, &dir));
     }
     Ok(documents)
 }
 
-/// An isolated task has a `/tmp` and a `/dev/shm` of its own. A working directory below them is shown in its place, and
-/// nothing else of them.
+/// An isolated task has a `/tmp` of its own. A working directory below the machine's is shown in it, and nothing else.
 fn show_working_directory(job: &mut Value, dir: &Path) {
-    let is_below = |own: &str| dir.starts_with(own) && dir != Path::new(own);
-    if !["/tmp", "/dev/shm"].into_iter().any(is_below) {
+    if !dir.starts_with("/tmp") || dir == Path::new("/tmp") {
         return;
     }
     let pod = &mut job["spec"]["template"]["spec"];

@@ -4,16 +4,18 @@
 //! (`tally_node::each`). The API limits the size of both, so a long list is divided into several Jobs, its parts. `tally
 //! run` runs them as one (`run/parts.rs`).
 
+mod placeholders;
 mod rows;
 
 use serde_json::{Value, json};
 use tally_api::catalog;
-use tally_node::each;
+use tally_node::each::{self, Placeholder};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::documents::{Document, Origin};
 use super::flags::{Caller, Flags, letters, literal};
 use crate::run::parts::{FIRST_INDEX, PARALLELISM, PART_OF};
+use placeholders::{PlaceholderError, Placeholders};
 use rows::{TaskList, TaskValues};
 
 /// The API accepts more completions, but has other limits for `backoffLimitPerIndex` above this number, and every write of
@@ -31,8 +33,9 @@ const HASH_LENGTH: usize = 8;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct EachFlags {
-    /// Run the command once for every line of a file; {} in the command is the line; - is standard input; may be
-    /// repeated: every line with every line of the others
+    /// Run the command once for every line of a file; - is standard input; may be repeated: every line with every line of the
+    /// others. In the command {} is the line, {.} without its extension, {/} its base name, {//} its directory, {/.} its base
+    /// name without extension, {#} its number from 1; {1} {1.} {1/} {1//} {1/.} are those of the first list
     #[arg(long, value_name = "FILE")]
     pub each: Vec<String>,
     /// Run the command once for every file that matches a pattern, such as '*.csv'
@@ -41,19 +44,28 @@ pub struct EachFlags {
     /// The values in the files of --each end with NUL bytes, as those of find -print0, not with lines
     #[arg(long, short = '0', requires = "each")]
     pub null: bool,
-    /// The files of --each are CSV or TSV with a header: {name} in the command is the value of that column
+    /// The files of --each are CSV or TSV with a header: {name} in the command is the value of that column, and {name.},
+    /// {name/}, {name//}, {name/.} are parts of it
     #[arg(long, requires = "each", conflicts_with = "null")]
     pub columns: bool,
     /// Combine several lists line by line: the first with the first, the second with the second
     #[arg(long)]
     pub zip: bool,
+    /// Leave TEXT in the command as it is, such as '{4}' in a regular expression, though it looks like a placeholder; may be
+    /// repeated
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub literal: Vec<String>,
 }
 
 impl EachFlags {
     /// The first given flag.
     pub fn first(&self) -> Option<&'static str> {
-        let given =
-            [("--each", !self.each.is_empty()), ("--each-glob", !self.each_glob.is_empty()), ("--zip", self.zip)];
+        let given = [
+            ("--each", !self.each.is_empty()),
+            ("--each-glob", !self.each_glob.is_empty()),
+            ("--zip", self.zip),
+            ("--literal", !self.literal.is_empty()),
+        ];
         given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
     }
 
@@ -102,17 +114,23 @@ pub fn documents(
     }
     let combined = rows::combine(each.lists(command)?, each.zip)?;
     let (names, join) = (combined.names.clone(), combined.join);
+    let job_words = Placeholders::new(&names, each.columns, &each.literal).job_words(words(command));
+    let job_words =
+        job_words.map_err(|errors| errors.iter().map(PlaceholderError::to_string).collect::<Vec<_>>().join("\n"))?;
     let mut list = ListText::default();
     combined.for_each(|row| {
         list.add(row);
         Ok(())
     })?;
-    let words: Vec<String> = words(command).iter().map(|word| renamed(word, &names)).collect();
+    if !job_words.is_basic {
+        // Earlier versions have written ConfigMaps of the same rows with a script that does not know these placeholders.
+        list.hash.update(b"parts of paths");
+    }
     let names: Vec<String> = names.into_iter().map(|(_, name)| name).collect();
     let completions = i32::try_from(list.rows).map_err(|_| format!("a list of {} lines is too long", list.rows))?;
     let flags = Flags { indexed: true, completions: Some(completions), ..flags.clone() };
     let hash = letters(list.hash.digest(), HASH_LENGTH);
-    let job = flags.job(&words, caller, &format!("{hash}{join}{}", names.join(",")))?;
+    let job = flags.job(&job_words.words, caller, &format!("{hash}{join}{}", names.join(",")))?;
     Ok(divided(job, list.parts, &hash, |first| each::command(first, join, &names)))
 }
 
@@ -120,18 +138,14 @@ pub fn documents(
 pub fn is_used(documents: &[Document]) -> bool {
     let Some(job) = documents.iter().find(|document| document.is_job()) else { return true };
     let container = &job.object["spec"]["template"]["spec"]["containers"][0];
-    let names = container["command"][4].as_str().unwrap_or_default();
-    let mut placeholders: Vec<String> = names.split('\t').map(|name| format!("{{{name}}}")).collect();
-    placeholders.extend((1..=names.split('\t').count()).map(|number| format!("{{{number}}}")));
-    placeholders.extend(["{}", "TALLY_LINE", "TALLY_COLUMN_", "TALLY_INDEX"].map(str::to_owned));
-    let words = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    words.into_iter().any(|word| placeholders.iter().any(|placeholder| word.contains(placeholder)))
-}
-
-/// `{file name}` becomes `{file_name}`.
-fn renamed(word: &str, names: &[(String, String)]) -> String {
-    let differ = names.iter().filter(|(given, name)| given != name);
-    differ.fold(word.to_owned(), |word, (given, name)| word.replace(&format!("{{{given}}}"), &format!("{{{name}}}")))
+    let names: Vec<&str> = container["command"][4].as_str().unwrap_or_default().split('\t').collect();
+    let variables = ["TALLY_LINE", "TALLY_COLUMN_", "TALLY_INDEX"];
+    let mut words = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.any(|word| {
+        let mut placeholders = Placeholder::all(word, &names).into_iter();
+        placeholders.any(|placeholder| placeholder != Placeholder::Brace)
+            || variables.iter().any(|variable| word.contains(variable))
+    })
 }
 
 /// The text of a list, in pieces that fit into ConfigMaps.
@@ -273,11 +287,5 @@ mod tests {
             let starts: Vec<usize> = list.parts[0].maps.iter().map(|(first, _)| *first).collect();
             assert_eq!(starts, (0..list.parts[0].maps.len()).map(|map| 8 * map).collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn names_that_a_variable_cannot_have_are_replaced_in_the_command() {
-        let names = [("file name", "file_name"), ("n", "n")].map(|(given, name)| (given.to_owned(), name.to_owned()));
-        assert_eq!(renamed("a{file name}{n}{file_name}{x y}", &names), "a{file_name}{n}{file_name}{x y}");
     }
 }

@@ -81,18 +81,12 @@ pub fn records(file: &str) -> Result<TaskList, String> {
     let (title, mut reader) = open(file)?;
     let mut first = Vec::new();
     reader.read_until(b'\n', &mut first).map_err(|error| format!("cannot read {title}: {error}"))?;
-    let tabs = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
-        Some("csv") => false,
-        Some("tsv" | "tab") => true,
-        _ => first.contains(&b'\t'),
-    };
     if first.is_empty() {
         return Err(format!("{title} is empty; with --columns, its first line must have the names of the columns"));
     }
+    let separator = separator(file, &first);
     let mut options = csv::ReaderBuilder::new();
-    if tabs {
-        options.delimiter(b'\t').quoting(false);
-    }
+    options.delimiter(separator.as_bytes()[0]).quoting(separator != "\t");
     let mut reader = options.from_reader(io::Cursor::new(first).chain(reader));
     let name = title.clone();
     let unreadable = move |error: csv::Error| match error.kind() {
@@ -113,7 +107,22 @@ pub fn records(file: &str) -> Result<TaskList, String> {
         }
         Ok(record.iter().map(<[u8]>::to_vec).collect())
     });
-    Ok(TaskList { title, header, separator: if tabs { "\t" } else { "," }, rows: Box::new(rows) })
+    Ok(TaskList { title, header, separator, rows: Box::new(rows) })
+}
+
+/// What separates the values of a file with a header. Semicolons are what spreadsheets write where numbers have a decimal
+/// comma, so only the header can tell.
+fn separator(file: &str, header: &[u8]) -> &'static str {
+    let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
+    let tabs = matches!(extension, Some("tsv" | "tab")) || extension != Some("csv") && header.contains(&b'\t');
+    // The second, the fourth and so on are in quotes.
+    let plain = || header.split(|byte| *byte == b'"').step_by(2);
+    let has = |letter: u8| plain().any(|text| text.contains(&letter));
+    match (tabs, has(b';') && !has(b',')) {
+        (true, _) => "\t",
+        (false, true) => ";",
+        (false, false) => ",",
+    }
 }
 
 fn open(file: &str) -> Result<(String, BufReader<Box<dyn Read>>), String> {
