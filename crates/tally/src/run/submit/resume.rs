@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 use tally_core::backoff::{BASE_ANNOTATION, JITTER_ANNOTATION, MAX_ANNOTATION};
 use tally_core::job::HALT_ANNOTATION;
 
+use crate::run::input::flags::MOST_FAILED;
 use crate::run::parts::ListPart;
 
 /// Labels that the server generates from the Job's identity.
@@ -37,7 +38,11 @@ pub struct Loose<'a> {
 
 /// Both Jobs are in the form that the server stores, with all defaults.
 pub fn decide(there: &Value, wanted: &Value, loose: Loose<'_>) -> Decision {
-    let [old, new] = [there, wanted].map(|job| essence(job, loose));
+    let [old, mut new] = [there, wanted].map(|job| essence(job, loose));
+    // With retries per index, a command of very many indexes gets a limit that it did not need in earlier versions.
+    if loose.retries && there["spec"]["backoffLimitPerIndex"].is_null() && new["maxFailedIndexes"] == MOST_FAILED {
+        new.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("maxFailedIndexes")));
+    }
     let mut differences = Vec::new();
     differ("spec", &old, &new, &mut differences);
     if !differences.is_empty() {
@@ -194,6 +199,9 @@ mod tests {
         assert_eq!(decide(&six, &none, Loose::default()), Decision::Other(differ));
         assert_eq!(kept_retries(&six, &none).as_deref(), Some("backoffLimit 6, not backoffLimitPerIndex 0"));
         assert_eq!(kept_retries(&six, &six), None);
+        let many = |most: i32| decide(&six, &job(json!({"backoffLimitPerIndex": 0, "maxFailedIndexes": most})), loose);
+        assert_eq!(many(MOST_FAILED), Decision::GoOn { parallelism: None });
+        assert_eq!(many(1), Decision::Other(vec!["spec.maxFailedIndexes".to_owned()]), "--halt was asked for");
     }
 
     #[test]
