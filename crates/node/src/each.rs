@@ -22,6 +22,8 @@ pub const SCRIPT: &str = include_str!("each.sh");
 pub const RUN: &str = "run";
 /// Where the volume is mounted.
 pub const MOUNT: &str = "/tally/each";
+/// The name that `tally run` gives the volume.
+pub const VOLUME: &str = "tally-each";
 /// On a Job and its Pods: the index of the Job's first row in a list that several Jobs share.
 pub const FIRST_INDEX_ANNOTATION: &str = "tally.dev/first-index";
 const SHELL: &str = "/bin/sh";
@@ -62,7 +64,7 @@ fn write_octal(byte: u8, list: &mut String) {
 }
 
 /// The values of a row, as `write_row` got them.
-fn values(row: &str) -> Vec<Vec<u8>> {
+pub fn values(row: &str) -> Vec<Vec<u8>> {
     row.split('\t').map(decode).collect()
 }
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
-import { SCRIPT, failedIndexes, jobFromCronJob, neighbour, retryJob } from '../assets/retry.js';
+import { SCRIPT, failedIndexes, jobFromCronJob, leftIndexes, neighbour, notRun, retryJob } from '../assets/retry.js';
 
 function stored(name, failed, completed, end, more = {}) {
   return {
     metadata: { name, uid: `uid-${name}`, namespace: 'default', annotations: { 'tally.dev/backoff-base': '1s', ...more } },
     spec: {
-      completionMode: 'Indexed', completions: 10, parallelism: 4, maxFailedIndexes: 9, suspend: false,
+      completionMode: 'Indexed', completions: 10, backoffLimitPerIndex: 0, parallelism: 4, maxFailedIndexes: 9, suspend: false,
       selector: { matchLabels: { 'controller-uid': 'u' } },
       template: {
         metadata: { labels: { 'controller-uid': 'u', mine: '1' } },
@@ -29,7 +29,7 @@ test('the failed indexes are run again, and only once', () => {
   assert.ok(!('selector' in again.spec) && !('suspend' in again.spec));
   assert.equal(again.spec.template.spec.containers[0].command.length, 4);
   const second = { ...again, metadata: { ...again.metadata, uid: 'uid-2' } };
-  assert.throws(() => retryJob(first, [first, second].map(neighbour), true), /is running the failed indexes/);
+  assert.throws(() => retryJob(first, [first, second].map(neighbour), true), /is running indexes of this Job again/);
   second.status = { failedIndexes: '0,2', completedIndexes: '1,3', conditions: [{ type: 'Failed', status: 'True' }] };
   const third = retryJob(second, [first, second].map(neighbour), true);
   assert.equal(third.metadata.name, 'sum-retry-2');
@@ -37,8 +37,22 @@ test('the failed indexes are run again, and only once', () => {
   assert.equal(third.metadata.annotations['tally.dev/retry-indexes'], '1,4');
 });
 
-test('without failed indexes all that have not succeeded are run again', () => {
-  assert.deepEqual(failedIndexes(stored('a', '', '0-7', 'Failed')), [8, 9]);
+test('what was not run has not failed, and is run with what has', () => {
+  const halted = stored('a', '1,3', '0,2,7', 'Failed');
+  assert.deepEqual(failedIndexes(halted), [1, 3]);
+  assert.deepEqual(notRun(halted), { count: 5, text: '4-6,8-9' });
+  assert.deepEqual(leftIndexes(halted), [1, 3, 4, 5, 6, 8, 9]);
+  assert.equal(retryJob(halted, [], true, leftIndexes).metadata.annotations['tally.dev/retry-indexes'], '1,3-6,8,9');
+  assert.deepEqual(notRun(stored('a', '', '0-7', 'Complete')), { count: 0, text: '' });
+  assert.deepEqual(notRun(stored('a', '', '0-7', 'Other')), { count: 0, text: '' });
+  assert.throws(() => retryJob(stored('a', '', '0-7', 'Failed'), [], true), /no failed indexes/);
+  assert.deepEqual(retryJob(stored('a', '', '0-7', 'Failed'), [], true, leftIndexes).spec.completions, 2);
+});
+
+test('where failures are not counted for each index, all that have not succeeded are run again', () => {
+  const whole = stored('a', '', '0-7', 'Failed');
+  delete whole.spec.backoffLimitPerIndex;
+  assert.deepEqual(failedIndexes(whole), [8, 9]);
   assert.deepEqual(failedIndexes(stored('a', '', '0-7', 'Complete')), []);
   assert.throws(() => retryJob(stored('a', '', '0-9', 'Complete'), [], true), /no failed indexes/);
   const running = stored('a', '1', '', 'Other');

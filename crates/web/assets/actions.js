@@ -3,7 +3,7 @@
 import { getJson, listAll, listPath, objectPath, send, withQuery } from './api.js';
 import { h, toast } from './dom.js';
 import { count } from './format.js';
-import { failedIndexes, jobFromCronJob, neighbour, retryJob } from './retry.js';
+import { failedIndexes, jobFromCronJob, leftIndexes, neighbour, retryJob } from './retry.js';
 
 const BATCH = 'batch/v1';
 const MERGE_PATCH = 'application/merge-patch+json';
@@ -110,13 +110,22 @@ export function deleteObject(resource, kind, object, done) {
 }
 
 export function retryFailed(job) {
-  const { name, namespace } = job.metadata;
   const failed = failedIndexes(job).length;
+  runAgain(job, failedIndexes, `Retry ${count(failed)} failed ${failed === 1 ? 'index' : 'indexes'}`, '--retry-failed');
+}
+
+export function runTheRest(job) {
+  const left = leftIndexes(job).length;
+  runAgain(job, leftIndexes, `Run ${count(left)} ${left === 1 ? 'index that has' : 'indexes that have'} not succeeded`, '--resume');
+}
+
+function runAgain(job, select, what, flag) {
+  const { name, namespace } = job.metadata;
   ask({
-    title: `Retry ${count(failed)} failed ${failed === 1 ? 'index' : 'indexes'} of Job ${name}?`,
+    title: `${what} of Job ${name}?`,
     text: [
       'A new Job is created with one completion for each of them and everything else from this Job. Each task sees the index that it had in the first Job.',
-      'It is the Job that `tally run --retry-failed` creates.',
+      `It is the Job that \`tally run ${flag}\` creates.`,
     ],
     confirm: 'Create the Job',
     work: async () => {
@@ -127,7 +136,7 @@ export function retryFailed(job) {
       ]);
       const fresh = await getJson(objectPath(BATCH, namespace, 'jobs', name));
       if (fresh.metadata.uid !== job.metadata.uid) throw new Error('The Job has been replaced by another one of that name.');
-      const made = retryJob(fresh, all, (version.gitVersion ?? '').includes('+tally.'));
+      const made = retryJob(fresh, all, (version.gitVersion ?? '').includes('+tally.'), select);
       await send('POST', listPath(BATCH, namespace, 'jobs'), { body: made });
       location.hash = `#/jobs/${namespace}/${made.metadata.name}`;
       return `Job ${made.metadata.name} is created.`;

@@ -1,6 +1,6 @@
 // One Job: explanation, counts, field of indexes, curve, timeline, attempts, logs, events, YAML and actions.
 
-import { deleteObject, retryFailed, setParallelism, setSuspended } from './actions.js';
+import { deleteObject, retryFailed, runTheRest, setParallelism, setSuspended } from './actions.js';
 import { Reflector, listPath } from './api.js';
 import { Curve, Timeline, podLines } from './charts.js';
 import { bar, h, setAttribute, setText, throttled } from './dom.js';
@@ -13,7 +13,7 @@ import {
 } from './model.js';
 import { Explanation, YamlView, badge, jobHref, lastList, readQuery } from './parts.js';
 import { readIndexes } from './ranges.js';
-import { hasFailedIndexes, isFinished } from './retry.js';
+import { hasFailedIndexes, isFinished, knowsFailed, notRun } from './retry.js';
 import { VirtualList } from './vlist.js';
 import { learnWait, withWait } from './waits.js';
 
@@ -72,6 +72,7 @@ export class JobView {
       suspend: button('Suspend', () => setSuspended(this.job, !this.job.spec.suspend)),
       parallelism: button('Parallelism', () => setParallelism(this.job)),
       retry: button('Retry failed', () => retryFailed(this.job)),
+      rest: button('Run what is left', () => runTheRest(this.job)),
       delete: button('Delete', () => deleteObject('jobs', 'Job', this.job, () => {}), true),
     };
   }
@@ -480,7 +481,7 @@ export class JobView {
     const notices = [
       this.deleted && 'The Job has been deleted.',
       failure && `${failure.reason}: ${failure.message ?? ''}`,
-      of && `This Job runs the failed indexes of Job ${of} again.`,
+      of && `This Job runs indexes of Job ${of} again.`,
     ].filter(Boolean);
     setText(this.notice, notices.join(' '));
     this.notice.hidden = notices.length === 0;
@@ -498,6 +499,9 @@ export class JobView {
     this.setFact('Waiting Pods', !isFinished(job) && compact.active > running ? count(compact.active - running) : '');
     this.setFact('Failed attempts', count(compact.failed), compact.failed ? 'has-failures' : '');
     this.setFact('Failed indexes', compact.failedIndexes ? count(compact.failedIndexes) : '', 'has-failures');
+    const absent = notRun(job);
+    const ranges = absent.text.length <= 60 && !of ? ` (${absent.text})` : '';
+    this.setFact(knowsFailed(job) ? 'Not run to the end' : 'Not succeeded', absent.count ? `${count(absent.count)}${ranges}` : '', 'has-failures');
     this.setFact('Rate', rate(rateOf(compact, now)));
     this.setFact('Time left', left === null ? '' : duration(left));
     const took = compact.started ? duration((compact.ended || now) - compact.started) : '';
@@ -507,7 +511,7 @@ export class JobView {
     this.setFact('Ended', compact.ended ? dateTime(compact.ended) : '');
     this.setFact('Created', compact.started ? '' : dateTime(compact.created));
     this.setFact('Terminating', status.terminating ? count(status.terminating) : '');
-    const { suspend, parallelism, retry, delete: remove } = this.buttons;
+    const { suspend, parallelism, retry, rest, delete: remove } = this.buttons;
     const finished = isFinished(job), gone = this.deleted || compact.deleting;
     setText(suspend, spec.suspend ? 'Resume' : 'Suspend');
     suspend.disabled = parallelism.disabled = finished || gone;
@@ -515,6 +519,9 @@ export class JobView {
     const retryable = finished && spec.completionMode === 'Indexed' && compact.state === 'failed';
     retry.hidden = !retryable;
     retry.disabled = gone || (retryable && !hasFailedIndexes(job));
+    // Where it is not known which have failed, it would be the same.
+    rest.hidden = !retryable || !knowsFailed(job) || absent.count === 0;
+    rest.disabled = gone;
     remove.disabled = this.deleted === true;
   }
 

@@ -28,6 +28,20 @@ export function readIndexes(text, limit = Infinity) {
   return all.sort((a, b) => a - b).filter((value, at) => at === 0 || value !== all[at - 1]);
 }
 
+/** The ranges `[first, last]` below `size` that are in none of the texts. */
+export function absentRanges(texts, size) {
+  const ranges = [];
+  for (const text of texts) eachRange(text, size, (first, last) => ranges.push([first, last]));
+  ranges.sort((a, b) => a[0] - b[0]);
+  const absent = [];
+  let next = 0;
+  for (const [first, last] of [...ranges, [size, size]]) {
+    if (first > next) absent.push([next, first - 1]);
+    next = Math.max(next, last + 1);
+  }
+  return absent;
+}
+
 /** The text for ascending numbers. Two neighbours are written "4,5", three or more "4-6". */
 export function writeIndexes(numbers) {
   const parts = [];

@@ -1,7 +1,8 @@
-// The Job that runs the failed indexes of a finished Job again: the same Job that `tally run --retry-failed` creates (RETRY-1).
+// The Job that runs indexes of a finished Job again: the same Job that `tally run --retry-failed` (RETRY-1) or `tally run --resume`
+// (RETRY-3) creates of a Job that has not been retried.
 
 import { RETRY_INDEXES_ANNOTATION, RETRY_OF_ANNOTATION, condition } from './model.js';
-import { countIndexes, readIndexes, writeIndexes } from './ranges.js';
+import { absentRanges, countIndexes, readIndexes, writeIndexes } from './ranges.js';
 
 const GENERATED = ['batch.kubernetes.io/controller-uid', 'batch.kubernetes.io/job-name', 'controller-uid', 'job-name'];
 const PART_OF = 'tally.dev/part-of', FIRST_INDEX = 'tally.dev/first-index', PARALLELISM = 'tally.dev/parallelism';
@@ -29,26 +30,50 @@ export function isFinished(job) {
 /** More indexes are not listed here: that would take long. */
 const MOST_INDEXES = 1_000_000;
 
-/** Whether there are indexes to retry, without a list of them. */
+/** Where failures are not counted for each index, it is not known which have failed: all that have not succeeded are meant. */
+export function knowsFailed(job) {
+  return job.spec?.backoffLimitPerIndex !== undefined && job.spec.backoffLimitPerIndex !== null;
+}
+
+/** Whether there are failed indexes, without a list of them. */
 export function hasFailedIndexes(job) {
   const { spec = {}, status = {} } = job;
   if (spec.completionMode !== 'Indexed') return false;
-  const size = spec.completions ?? 0;
-  if (countIndexes(status.failedIndexes, size) > 0) return true;
-  return condition(job, 'Complete') === undefined && countIndexes(status.completedIndexes, size) < size;
+  if (knowsFailed(job)) return countIndexes(status.failedIndexes, spec.completions ?? 0) > 0;
+  return notRun(job).count > 0;
 }
 
-/** The indexes that have failed for good, or all that have not succeeded if none has failed for good. */
-export function failedIndexes(job) {
+/** Of a finished Job, the indexes that have neither succeeded nor failed: their number, and their text. */
+export function notRun(job) {
   const { spec = {}, status = {} } = job;
-  if (spec.completionMode !== 'Indexed') return [];
-  const size = spec.completions ?? 0;
-  if (size > MOST_INDEXES) throw new Error(`The Job has too many completions for this page: more than ${MOST_INDEXES}. Use tally run --retry-failed.`);
-  const failed = readIndexes(status.failedIndexes, size);
-  if (failed.length > 0 || condition(job, 'Complete')) return failed;
-  const done = new Set(readIndexes(status.completedIndexes, size));
+  if (spec.completionMode !== 'Indexed' || condition(job, 'Failed') === undefined) return { count: 0, text: '' };
+  const ranges = absentRanges([status.completedIndexes, status.failedIndexes], spec.completions ?? 0);
+  const text = ranges.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(',');
+  return { count: ranges.reduce((sum, [first, last]) => sum + last - first + 1, 0), text };
+}
+
+function checkSize(job) {
+  if ((job.spec?.completions ?? 0) <= MOST_INDEXES) return;
+  throw new Error(`The Job has too many completions for this page: more than ${MOST_INDEXES}. Use tally run --resume.`);
+}
+
+/** The indexes that have failed for good. */
+export function failedIndexes(job) {
+  if (job.spec?.completionMode !== 'Indexed') return [];
+  if (!knowsFailed(job)) return leftIndexes(job);
+  checkSize(job);
+  return condition(job, 'Complete') ? [] : readIndexes(job.status?.failedIndexes, job.spec.completions ?? 0);
+}
+
+/** All indexes that have not succeeded. */
+export function leftIndexes(job) {
+  const { spec = {}, status = {} } = job;
+  if (spec.completionMode !== 'Indexed' || condition(job, 'Complete')) return [];
+  checkSize(job);
   const left = [];
-  for (let at = 0; at < size; at++) if (!done.has(at)) left.push(at);
+  for (const [first, last] of absentRanges([status.completedIndexes], spec.completions ?? 0)) {
+    for (let at = first; at <= last; at++) left.push(at);
+  }
   return left;
 }
 
@@ -59,17 +84,18 @@ export function neighbour(job) {
   };
 }
 
-/** The Job to create. `all`: the neighbours in its namespace. Throws an Error with a sentence. */
-export function retryJob(job, all, isTally) {
+/** The Job to create. `all`: the neighbours in its namespace. `select`: the indexes of a Job. Throws an Error with a sentence. */
+export function retryJob(job, all, isTally, select = failedIndexes) {
   const { metadata } = job;
   const name = metadata.name;
   if (!isFinished(job)) throw new Error('The Job is not finished.');
   const successor = all.find((other) => other.retryOf === `${name}/${metadata.uid}`);
   if (successor) {
-    throw new Error(`Job "${successor.name}" ${successor.finished ? 'has run' : 'is running'} the failed indexes of this Job again.`);
+    throw new Error(`Job "${successor.name}" ${successor.finished ? 'has run' : 'is running'} indexes of this Job again. `
+      + 'tally run --resume runs what has succeeded in neither.');
   }
-  const indexes = failedIndexes(job);
-  if (indexes.length === 0) throw new Error('The Job has no failed indexes.');
+  const indexes = select(job);
+  if (indexes.length === 0) throw new Error(select === failedIndexes ? 'The Job has no failed indexes.' : 'All indexes of the Job have succeeded.');
   const earlier = metadata.annotations?.[RETRY_INDEXES_ANNOTATION];
   let originals = indexes;
   if (earlier !== undefined) {
@@ -78,7 +104,7 @@ export function retryJob(job, all, isTally) {
     originals = indexes.filter((at) => at < first.length).map((at) => first[at]);
   }
   const list = writeIndexes(originals);
-  if (list.length > LIST_LENGTH_MAX) throw new Error('The list of the failed indexes is too long for one Job.');
+  if (list.length > LIST_LENGTH_MAX) throw new Error('The list of the indexes is too long for one Job.');
 
   const count = indexes.length;
   const spec = structuredClone(job.spec);

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tally_core::indexes::task_index;
+use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_core::time::Timestamp;
 use tally_node::attempts::{AttemptRecord, JobRecords};
 
@@ -98,10 +100,12 @@ pub fn rows(records: &[JobRecords], pods: &[Value], idle: bool) -> Vec<AttemptRo
 /// The attempts of the containers of a Pod that its status tells: the last two of each.
 fn of_pod(pod: &Value, idle: bool) -> Vec<AttemptRow> {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
-    let annotation = |name: &str| metadata["annotations"][name].as_str().and_then(|text| text.parse::<u32>().ok());
-    let first = annotation(FIRST_INDEX).unwrap_or(0);
+    let annotation = |name: &str| metadata["annotations"][name].as_str();
+    let first = annotation(FIRST_INDEX).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    let index = annotation("batch.kubernetes.io/job-completion-index")
+        .and_then(|own| task_index(own, annotation(RETRY_INDEXES_ANNOTATION)));
     let base = AttemptRow {
-        index: annotation("batch.kubernetes.io/job-completion-index").map(|index| first.saturating_add(index)),
+        index: index.map(|index| first.saturating_add(index)),
         pod: metadata["name"].as_str().unwrap_or_default().to_owned(),
         pod_uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
         ..AttemptRow::default()
@@ -307,6 +311,15 @@ mod tests {
         let cells = found[0].cells(10_000);
         assert_eq!(cells[5..8], ["1.500s", "0.020s", "3.2MiB"]);
         assert_eq!(found[2].cells(9_000)[5], "2.000s");
+    }
+
+    /// RETRY-2.
+    #[test]
+    fn an_index_that_is_run_again_is_that_of_the_first_job() {
+        let mut again = pod("a", 1, json!([]));
+        again["metadata"]["annotations"][RETRY_INDEXES_ANNOTATION] = "3,8-9".into();
+        again["metadata"]["annotations"][FIRST_INDEX] = "100".into();
+        assert_eq!(rows(&[], &[again], false)[0].index, Some(108));
     }
 
     #[test]

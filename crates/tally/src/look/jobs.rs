@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_core::indexes::IndexSet;
+use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_core::time::Timestamp;
 use tally_node::attempts::JobRecords;
 
 use super::waiting::{Wait, Waits};
 use crate::run::parts::{FIRST_INDEX, PART_OF};
 use crate::run::progress::report::precise_time;
+use crate::run::progress::view::originals;
 use crate::run::progress::words::duration;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +30,12 @@ pub struct JobRow {
     pub total: Option<u64>,
     pub failed_indexes: String,
     pub completed_indexes: String,
+    /// The indexes of another Job that it runs again: all others here are among them. Empty: it runs its own.
+    pub retried_indexes: IndexSet,
+    /// The indexes that have neither succeeded nor failed.
+    pub open_indexes: IndexSet,
+    /// Failures are counted for each index: what has not failed was not run to the end.
+    pub knows_failed: bool,
     /// In milliseconds since 1970.
     pub created_at: Option<i64>,
     pub started_at: Option<i64>,
@@ -63,7 +71,10 @@ pub fn rows(jobs: &[Value], idle: bool, waits: &Waits) -> Vec<JobRow> {
             Some(at) => rows[*at].add_part(row, first(job)),
             None => {
                 lists.insert((row.namespace.clone(), list.to_owned()), rows.len());
-                rows.push(JobRow { name: list.to_owned(), ..row });
+                let mut whole = JobRow { name: list.to_owned(), ..row.clone() };
+                // Of a list that is run again, the first rows may be done.
+                whole.take_indexes_of(&row, first(job));
+                rows.push(whole);
             }
         }
     }
@@ -95,6 +106,13 @@ impl JobRow {
             None => "Waiting",
         };
         let finished = matches!(state, "Complete" | "Failed");
+        let retried = metadata["annotations"][RETRY_INDEXES_ANNOTATION].as_str();
+        let limit = spec["completions"].as_u64().and_then(|limit| u32::try_from(limit).ok()).unwrap_or(0);
+        let is_open = spec["completionMode"] == "Indexed" && state != "Complete";
+        let [failed, completed] = ["failedIndexes", "completedIndexes"]
+            .map(|field| IndexSet::read_tolerant(status[field].as_str().unwrap_or_default(), limit));
+        let open = IndexSet::below(if is_open { limit } else { 0 }).difference(&failed).difference(&completed);
+        let [failed_indexes, completed_indexes] = [failed, completed].map(|set| originals(set, retried).text());
         let ended = decided.filter(|_| finished).map(|condition| &condition["lastTransitionTime"]);
         Self {
             namespace: text(&metadata["namespace"]),
@@ -107,8 +125,11 @@ impl JobRow {
             failed: number(&status["failed"]),
             active: if idle { 0 } else { number(&status["active"]) },
             total: spec["completions"].as_u64(),
-            failed_indexes: text(&status["failedIndexes"]),
-            completed_indexes: text(&status["completedIndexes"]),
+            failed_indexes,
+            completed_indexes,
+            retried_indexes: IndexSet::read_tolerant(retried.unwrap_or_default(), u32::MAX),
+            open_indexes: originals(open, retried),
+            knows_failed: !spec["backoffLimitPerIndex"].is_null(),
             created_at: time(&metadata["creationTimestamp"]),
             started_at: time(&status["startTime"]),
             finished_at: time(&status["completionTime"]).or_else(|| ended.and_then(time)),
@@ -149,6 +170,7 @@ impl JobRow {
 
     /// Adds another part of the same list, whose rows begin with `first`.
     fn add_part(&mut self, part: Self, first: u32) {
+        self.add_indexes_of(&part, first);
         // The whole is what its least finished part is; a failure comes first.
         let order = ["Failed", "Running", "Ending", "Waiting", "Suspended", "Stopped", "Complete"];
         let rank = |state: &str| order.iter().position(|it| *it == state).unwrap_or(order.len());
@@ -166,6 +188,15 @@ impl JobRow {
             [true, true] => self.finished_at.max(part.finished_at),
             _ => None,
         };
+    }
+
+    fn take_indexes_of(&mut self, part: &Self, first: u32) {
+        (self.failed_indexes, self.completed_indexes) = (String::new(), String::new());
+        (self.open_indexes, self.retried_indexes) = (IndexSet::new(), IndexSet::new());
+        self.add_indexes_of(part, first);
+    }
+
+    fn add_indexes_of(&mut self, part: &Self, first: u32) {
         for (whole, part) in
             [(&mut self.failed_indexes, &part.failed_indexes), (&mut self.completed_indexes, &part.completed_indexes)]
         {
@@ -175,6 +206,18 @@ impl JobRow {
             }
             *whole = indexes.text();
         }
+        for (whole, part) in
+            [(&mut self.open_indexes, &part.open_indexes), (&mut self.retried_indexes, &part.retried_indexes)]
+        {
+            for (start, end) in part.intervals() {
+                whole.insert_below(start.saturating_add(first), end.saturating_add(first).saturating_add(1));
+            }
+        }
+    }
+
+    /// Of a Job that has Failed: the indexes that were not run to the end.
+    fn not_run(&self) -> Option<&IndexSet> {
+        (self.state == "Failed" && !self.open_indexes.is_empty()).then_some(&self.open_indexes)
     }
 
     fn took(&self, now: i64) -> Option<Duration> {
@@ -220,6 +263,11 @@ impl JobRow {
         if !self.failed_indexes.is_empty() {
             lines.push(format!("Failed:    indexes {}", self.failed_indexes));
         }
+        if let Some(not_run) = self.not_run() {
+            let what = if self.knows_failed { "not run to the end" } else { "not succeeded" };
+            let (count, total) = (not_run.len(), self.total.unwrap_or(0));
+            lines.push(format!("Left:      {count} of {total} {what}: indexes {}", not_run.text()));
+        }
         for (what, at) in
             [("Created:  ", self.created_at), ("Started:  ", self.started_at), ("Finished: ", self.finished_at)]
         {
@@ -235,7 +283,9 @@ impl JobRow {
         json!({
             "namespace": self.namespace, "name": self.name, "uid": self.uid, "state": self.state, "reason": self.reason,
             "message": self.message, "succeeded": self.succeeded, "failed": self.failed, "active": self.active,
-            "completions": self.total, "failedIndexes": self.failed_indexes, "createdAt": at(self.created_at),
+            "completions": self.total, "failedIndexes": self.failed_indexes,
+            "notRun": self.not_run().map(IndexSet::text).unwrap_or_default(),
+            "notRunCount": self.not_run().map_or(0, IndexSet::len), "createdAt": at(self.created_at),
             "startedAt": at(self.started_at), "finishedAt": at(self.finished_at), "seconds": seconds,
         })
     }
@@ -282,6 +332,39 @@ mod tests {
         ] {
             let rows = rows(&[job("sum", status)], idle, &Waits::new());
             assert_eq!(rows[0].cells(now).join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_not_run_is_told_of_a_job_that_has_failed() {
+        let with = |kind: &str, limit: Value, annotations: Value| {
+            let mut job = job(
+                "sum",
+                json!({"succeeded": 1, "completedIndexes": "0", "failedIndexes": "2", "conditions": [
+                {"type": kind, "status": "True", "reason": "R"}]}),
+            );
+            job["spec"] = json!({"completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": limit});
+            job["metadata"]["annotations"] = annotations;
+            rows(&[job], false, &Waits::new()).remove(0)
+        };
+        let row = with("Failed", json!(0), json!({}));
+        assert!(
+            row.lines(0).contains(&"Left:      2 of 4 not run to the end: indexes 1,3".to_owned()),
+            "{:?}",
+            row.lines(0)
+        );
+        assert_eq!((&row.json()["notRun"], &row.json()["notRunCount"]), (&json!("1,3"), &json!(2)));
+        let row = with("Failed", json!(null), json!({}));
+        assert!(
+            row.lines(0).contains(&"Left:      2 of 4 not succeeded: indexes 1,3".to_owned()),
+            "{:?}",
+            row.lines(0)
+        );
+        // The indexes are those of the Job that was run first.
+        let row = with("Failed", json!(0), json!({"tally.dev/retry-indexes": "10,20-22"}));
+        assert_eq!((row.failed_indexes.as_str(), &row.json()["notRun"]), ("21", &json!("20,22")));
+        for kind in ["Complete", "Other"] {
+            assert_eq!(with(kind, json!(0), json!({})).json()["notRun"], "", "{kind}");
         }
     }
 

@@ -12,6 +12,7 @@ mod explaining;
 mod follow;
 mod input;
 mod junit;
+mod lines;
 pub mod on_cluster;
 mod outcome;
 pub mod parts;
@@ -39,10 +40,11 @@ use input::each::{self, EachFlags};
 use input::flags::{self, Flags};
 use input::manifest;
 use on_cluster::flags::ClusterFlags;
-use outcome::{INTERRUPTED, RunError, exit_code};
+use outcome::{INTERRUPTED, RunError, advice, exit_code};
 use progress::model::Model;
 use progress::output::Output;
 use progress::screen;
+use submit::retry::{self, Plan, Selection};
 use submit::{Submission, SubmitOptions, SubmittedJob};
 use tui::RunView;
 
@@ -50,7 +52,7 @@ pub use input::flags::{seconds, timeout};
 
 use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::node::TaskOptions;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::signals::{self, Stop};
 
 #[derive(clap::Args)]
@@ -62,13 +64,14 @@ use crate::signals::{self, Stop};
     group = clap::ArgGroup::new("with_image").args(["dry_run", "context", "kubeconfig"]).multiple(true),
     group = clap::ArgGroup::new("kept").args(["data_dir", "context", "kubeconfig"]).multiple(true),
     after_help = "Examples:
-  tally run -- make test                                  one run, retried if it fails; prints what make prints
+  tally run -- make test                                  one run; prints what make prints
+  tally run --retries 3 -- ./fetch.sh                     tried up to four times, with waits that grow
   tally run -n 20 -p 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'
                                                           20 runs, 4 at a time, each with its own index
   tally run -n 8 -i -- ./part.sh '$(JOB_COMPLETION_INDEX)'  the index as an argument, without a shell
-  tally run -n 100 -i --backoff-limit-per-index 2 -- ./flaky.sh
-                                                          retries per index: some indexes may fail
-  tally run --each hosts.txt -p 8 -- ping -c 1 {}         once for every line of a file; - is standard input
+  tally run -n 100 -i --retries 2 -- ./flaky.sh           every index is tried up to three times
+  tally run --each hosts.txt -p 8 -- ping -c 1 {}         once for every line of a file; - is standard input. A line that
+                                                          fails does not end the others
   tally run --each-glob '*.png' -- convert {} {.}.jpg     once for every file; {.} is its name without .png
   tally run -- gzip {} ::: a.log b.log                    once for every value
   tally run --each points.csv --columns -- ./plot.sh {x} {y}
@@ -93,8 +96,9 @@ use crate::signals::{self, Stop};
   tally run -f jobs.yaml                                  the Jobs in a file, with their ConfigMaps and Secrets
   kubectl create job x --image=process --dry-run=client -o yaml -- date | tally run -
   tally run --data-dir ./d -n 1000 -i -- ./work.sh        keep state: the same command resumes after a crash or Ctrl-C
-  tally run --data-dir ./d --retry-failed                 run only the indexes again that have failed
-  tally run --retry-delay 5s --retry-max-delay 5m -- ./fetch.sh
+  tally run --data-dir ./d --resume                       of a finished Job, run all that has not succeeded
+  tally run --data-dir ./d --retry-failed                 of a finished Job, run only what has failed
+  tally run --retries 9 --retry-delay 5s --retry-max-delay 5m -- ./fetch.sh
                                                           wait longer before every retry: 5 s, 10 s, 20 s ... 5 min
   tally run --each list.txt --timeout 30s -- ./check.sh {}  every attempt has half a minute
   tally run --each list.txt --halt soon,fail=10% -- ./check.sh {}
@@ -102,7 +106,8 @@ use crate::signals::{self, Stop};
   tally run --output json -f jobs.yaml | jq .             one object per line: progress, failure, log, summary
 
 The first Ctrl-C stops all Pods: SIGTERM, then SIGKILL after the grace period. The second kills them at once.
-Pods ended by a stop do not count against backoffLimit.
+Pods ended by a stop do not count as failures.
+The same command again goes on with a Job that is not finished. --resume runs what has not succeeded of one that is.
 What tasks print goes to standard output and standard error as they print it. A task waits if its reader is slow; nothing
 is lost. A single task is passed through byte for byte, and Tally itself is silent unless something goes wrong. Many tasks
 have the Job and the index in front of each line. The summary is on standard error; with --logs=none on standard output.
@@ -121,7 +126,7 @@ pub struct Args {
     #[command(flatten)]
     each: EachFlags,
     /// Give the command the standard input of this process; it can be read only once, so a failure is not retried
-    #[arg(long = "stdin", conflicts_with_all = ["completions", "backoff_limit", "backoff_limit_per_index", "restart", "each", "each_glob"])]
+    #[arg(long = "stdin", conflicts_with_all = ["completions", "retries", "backoff_limit", "backoff_limit_per_index", "restart", "each", "each_glob"])]
     pass_stdin: bool,
     /// Print the objects as a manifest and run nothing; with -o yaml (the default) or -o json
     #[arg(long)]
@@ -135,8 +140,12 @@ pub struct Args {
     /// Delete a Job of the same name in the data directory and run it again
     #[arg(long, requires = "data_dir")]
     again: bool,
-    /// Run the failed indexes of a finished Job in the data directory or on the cluster again, as a new Job; NAME may be left
-    /// out if only one Job has failed indexes. Each task is told its index in the first Job
+    /// Run all that has not succeeded of a finished Job in the data directory or on the cluster, whether it has failed or
+    /// was not run to the end, as a new Job; NAME may be left out if there is only one such Job. Each task is told its index
+    /// in the first Job. A Job that is not finished goes on, as with the same command again
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "kept", conflicts_with_all = ["again", "dry_run", "retry_failed"])]
+    resume: Option<String>,
+    /// Run only the failed indexes of a finished Job again, as --resume does, and say what is left
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", requires = "kept", conflicts_with_all = ["again", "dry_run"])]
     retry_failed: Option<String>,
     /// Give every task its own mount and PID namespaces, without the data directory, with its own /tmp and without the
@@ -289,6 +298,9 @@ async fn to_the_end(
     if args.each.is_given(&args.command) && !each::is_used(&documents) {
         output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
     }
+    if let Some(flag) = args.flags.wait_without_retries() {
+        output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
+    }
     let everything = check::check(documents, args.runs_on()).await.map_err(RunError::Input)?;
     for warning in &everything.warnings {
         output.note(&format!("warning: {warning}"));
@@ -314,14 +326,24 @@ async fn to_the_end(
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
     cluster.is_watched |= args.tui;
-    let everything = match &args.retry_failed {
-        Some(name) => {
-            let retried = submit::retry::document(&cluster.registry, name)?;
-            retried
-                .iter()
-                .filter_map(|retried| submit::retry::told(&retried.object))
-                .for_each(|told| output.note(&told));
-            check::check(retried.into_iter().collect(), args.runs_on()).await.map_err(RunError::Input)?
+    let everything = match args.again_in_part() {
+        Some((which, name)) => {
+            let all = retry::stored(&cluster.registry)?;
+            let jobs = match retry::plan(&all, name, which, "the data directory")? {
+                Plan::Create { jobs, told } => {
+                    output.note(&told);
+                    jobs
+                }
+                // What is unfinished in the directory goes on anyway, and says so.
+                Plan::GoesOn(_) => Vec::new(),
+                Plan::Done(why) => {
+                    output.note(&why);
+                    return Ok(0);
+                }
+            };
+            let resource = submit::jobs()?;
+            let document = |object| Document { origin: Origin::Flags, resource, object };
+            check::check(jobs.into_iter().map(document).collect(), args.runs_on()).await.map_err(RunError::Input)?
         }
         None => everything,
     };
@@ -417,12 +439,20 @@ async fn to_the_end(
         output.leave();
         error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
+    lines::read_failed(&Place::own(cluster.directory.clone(), cluster.registry.clone()), &placed, model).await;
     output.end(model, now, shown.as_deref());
+    advice(model, &args.flags).iter().for_each(|advice| output.note(advice));
     if let Some(file) = &args.junit {
         junit::write(file, &cluster, &placed)?;
     }
     if let Some(directory) = &data_dir {
         removed.iter().for_each(|removed| output.note(removed));
+        if ended == End::Finished {
+            let uids: Vec<&str> = placed.iter().map(|job| job.uid.as_str()).collect();
+            let words = place::words(args.data_dir.as_deref(), None, None, None);
+            let left = retry::left(&retry::stored(&cluster.registry)?, &uids, &words, args.again_in_part().is_some());
+            left.iter().for_each(|left| output.note(left));
+        }
         let goes_on = if ended == End::Interrupted { "; run the same command to resume" } else { "" };
         output.note(&format!("all state is kept in {}{goes_on}", quoted(directory)));
     }
@@ -434,6 +464,12 @@ impl Args {
     /// The form of progress and results.
     fn form(&self) -> Form {
         if self.output == OutputForm::Json { Form::Json } else { Form::Text }
+    }
+
+    /// What of a finished Job is run again, and its name, which may be empty.
+    fn again_in_part(&self) -> Option<(Selection, &str)> {
+        let resumed = self.resume.as_deref().map(|name| (Selection::NotSucceeded, name));
+        resumed.or_else(|| self.retry_failed.as_deref().map(|name| (Selection::Failed, name)))
     }
 
     /// `--tui` is refused before anything is run where it cannot work.
@@ -527,13 +563,21 @@ fn tell(output: &mut Output, model: &mut Model, job: &SubmittedJob, data_dir: Op
     let name = &job.name;
     match job.how {
         Submission::Created | Submission::ManagedElsewhere => {}
-        Submission::Resumed => output.note(&format!("Job {name:?} resumes from the state in {directory}")),
+        Submission::Resumed => {
+            output.note(&format!("Job {name:?} resumes from the state in {directory}"));
+            if let Some(limits) = &job.keeps_retries {
+                output.note(&format!("Job {name:?} keeps the retries that it was created with: {limits}"));
+            }
+        }
         Submission::ResumedToo => {
             output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too"))
         }
         Submission::Finished => {
             model.was_finished(&job.uid);
-            output.note(&format!("Job {name:?} in {directory} is already finished; use --again to run it again"));
+            output.note(&format!(
+                "Job {name:?} in {directory} is already finished; use --again to run it again, --resume to run what has not \
+                 succeeded"
+            ));
         }
     }
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use super::follow::End;
-use super::progress::model::{Model, State};
+use super::input::flags::Flags;
+use super::progress::model::{Job, Model, State};
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
@@ -56,6 +57,16 @@ pub fn exit_code(model: &Model, ended: &End) -> u8 {
         (End::Finished, true) => 0,
         (End::Finished, false) => FAILED,
     }
+}
+
+/// What to say about a command that was to succeed several times and has failed: the API has no retries of single runs
+/// without indexes.
+pub fn advice(model: &Model, flags: &Flags) -> Option<&'static str> {
+    let is_spent = |job: &Job| matches!(&job.state, State::Failed { reason, .. } if reason == "BackoffLimitExceeded");
+    let several = !flags.indexed && flags.completions.is_some_and(|completions| completions > 1);
+    (several && model.jobs().iter().any(is_spent)).then_some(
+        "one failure more than --retries allows ends all runs of a Job without indexes; with --indexed the others go on",
+    )
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tally_core::indexes::IndexSet;
+use tally_core::indexes::{IndexSet, task_index};
 
-use super::progress::view::{Condition, JobSpec, JobStatus, JobText};
+use super::progress::view::{Condition, JobSpec, JobStatus, JobText, originals};
 
 /// On a Job: the name of the list whose part it is.
 pub const PART_OF: &str = "tally.dev/part-of";
@@ -57,12 +57,23 @@ struct ObservedPart {
     suspended: bool,
     status: JobStatus,
     failed_indexes: IndexSet,
+    /// The indexes of another Job that it runs again.
+    retried: Option<String>,
 }
 
 impl ObservedPart {
     fn condition(&self, kind: &str) -> Option<&Condition> {
         let conditions = self.status.conditions.as_deref().unwrap_or_default();
         conditions.iter().find(|condition| condition.r#type == kind && condition.status == "True")
+    }
+
+    fn completed(&self) -> IndexSet {
+        IndexSet::read_tolerant(self.status.completed_indexes.as_deref().unwrap_or_default(), self.completions)
+    }
+
+    /// An index as that of the part that was run first.
+    fn original(&self, index: u32) -> u32 {
+        task_index(&index.to_string(), self.retried.as_deref()).unwrap_or(u32::MAX)
     }
 
     fn is_finished(&self) -> bool {
@@ -107,18 +118,37 @@ impl ListParts {
         self.parts.values().any(|part| part.uid == uid && part.is_finished())
     }
 
-    /// The index of the first row of the part with this UID.
-    pub fn first_of(&self, uid: &str) -> u32 {
-        self.parts.iter().find(|(_, part)| part.uid == uid).map_or(0, |(first, _)| *first)
+    /// An index of the part with this UID, as that of the whole list.
+    pub fn index_of(&self, uid: &str, index: u32) -> u32 {
+        let part = self.parts.iter().find(|(_, part)| part.uid == uid);
+        part.map_or(index, |(first, part)| first.saturating_add(part.original(index)))
+    }
+
+    /// The rows that have neither succeeded nor failed.
+    pub fn not_run(&self) -> IndexSet {
+        let not_run = |part: &ObservedPart| {
+            IndexSet::below(part.completions).difference(&part.completed()).difference(&part.failed_indexes)
+        };
+        self.over_all(|part| if part.condition("Complete").is_some() { IndexSet::new() } else { not_run(part) })
+    }
+
+    /// Indexes of all parts, as those of the whole list.
+    fn over_all(&self, indexes: impl Fn(&ObservedPart) -> IndexSet) -> IndexSet {
+        let mut whole = IndexSet::new();
+        for (first, part) in &self.parts {
+            for (from, to) in originals(indexes(part), part.retried.as_deref()).intervals() {
+                whole.insert_below(first + from, first + to + 1);
+            }
+        }
+        whole
     }
 
     /// The first row of the list that is not done.
     pub fn first_open(&self) -> u32 {
         let open = self.parts.iter().find(|(_, part)| !part.is_finished());
         open.map_or(u32::MAX, |(first, part)| {
-            let completed = part.status.completed_indexes.as_deref().unwrap_or_default();
-            let done = IndexSet::read_tolerant(completed, part.completions).union(&part.failed_indexes);
-            first + done.first_absent_from(0)
+            let done = part.completed().union(&part.failed_indexes);
+            first.saturating_add(part.original(done.first_absent_from(0)))
         })
     }
 
@@ -131,18 +161,14 @@ impl ListParts {
             part.status = text.status.clone();
             let failed = text.status.failed_indexes.as_deref().unwrap_or_default();
             part.failed_indexes = IndexSet::read_tolerant(failed, part.completions);
+            part.retried = text.metadata.retried().map(str::to_owned);
         }
         self.whole(text)
     }
 
     fn whole(&self, text: &JobText) -> JobText {
         let sum = |count: fn(&JobStatus) -> u32| self.parts.values().map(|part| count(&part.status)).sum();
-        let mut failed = IndexSet::new();
-        for (first, part) in &self.parts {
-            for (from, to) in part.failed_indexes.intervals() {
-                failed.insert_below(first + from, first + to + 1);
-            }
-        }
+        let failed = self.over_all(|part| part.failed_indexes.clone());
         let of = |kind: &str| self.parts.values().find_map(|part| part.condition(kind)).cloned();
         let condition = match self.parts.values().find_map(ObservedPart::stop).cloned() {
             Some(stop) => {
@@ -156,6 +182,8 @@ impl ListParts {
             metadata: text.metadata.clone(),
             spec: JobSpec {
                 completions: Some(self.parts.values().map(|part| part.completions).sum()),
+                completion_mode: text.spec.completion_mode.clone(),
+                backoff_limit_per_index: text.spec.backoff_limit_per_index,
                 ..JobSpec::default()
             },
             status: JobStatus {
@@ -280,6 +308,26 @@ mod tests {
         let complete = json!({"succeeded": 10, "conditions": condition("Complete")});
         let whole = all.observe(&text("b", 4, complete));
         assert_eq!(whole.status.conditions.unwrap()[0].r#type, "Failed");
+    }
+
+    /// RETRY-5.
+    #[test]
+    fn the_indexes_of_a_list_that_is_run_again_are_those_of_the_list() {
+        let mut parts = ListParts::default();
+        let part = |uid: &str, retried: &str, status: Value| -> JobText {
+            let annotations = json!({"tally.dev/retry-indexes": retried});
+            let spec = json!({"completions": 3, "parallelism": 1});
+            let metadata = json!({"uid": uid, "annotations": annotations});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+        };
+        parts.expect(10, "a", "a");
+        parts.expect(20, "b", "b");
+        let failed = json!({"completedIndexes": "0", "failedIndexes": "1", "conditions": condition("Failed")});
+        parts.observe(&part("a", "2,4,9", failed));
+        let whole = parts.observe(&part("b", "0,5-6", json!({"completedIndexes": "0"})));
+        assert_eq!(whole.status.failed_indexes.as_deref(), Some("14"));
+        assert_eq!(parts.not_run().text(), "19,25,26");
+        assert_eq!((parts.index_of("b", 2), parts.first_open()), (26, 25));
     }
 
     #[test]

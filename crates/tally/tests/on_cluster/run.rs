@@ -8,7 +8,7 @@ use crate::server::{Server, normal, signal};
 use crate::tool::{Said, eventually, said, tally, text};
 
 const FAILS: &str = "echo out $JOB_COMPLETION_INDEX; [ $JOB_COMPLETION_INDEX != 2 ] || exit 5";
-const INDEXED: [&str; 9] = ["--name", "sum", "-n", "4", "-p", "2", "-i", "--backoff-limit-per-index", "0"];
+const INDEXED: [&str; 7] = ["--name", "sum", "-n", "4", "-p", "2", "-i"];
 
 fn on_both(server: &Server, name: &str, flags: &[&str]) -> [Said; 2] {
     let flags = [flags, &["--", "sh", "-c", FAILS]].concat();
@@ -241,11 +241,44 @@ fn failed_indexes_are_run_again_as_a_new_job() {
 }
 
 #[test]
+fn what_was_not_run_is_said_and_run() {
+    let server = Server::start();
+    let (go, ran) = (server.path("go"), server.path("ran"));
+    let script = format!("[ $1 != c ] || [ -e {} ] || exit 1; echo $1 >> {}", text(&go), text(&ran));
+    let flags = ["run", "--image", "i", "--name", "sum", "-p", "1", "--halt", "now,fail=1"];
+    let command = ["--", "sh", "-c", &script, "sh", "{}", ":::", "a", "b", "c", "d", "e"];
+    let halted = server.tally(&[&flags[..], &command].concat());
+    assert_eq!(halted.code, Some(1), "{}", halted.err);
+    for told in ["sum: failed line 2: c\n", "sum: not run to the end: 2 of 5, indexes 3,4\n"] {
+        assert!(halted.err.contains(told), "{told}: {}", halted.err);
+    }
+    let shown = server.tally(&["show", "sum", "-o", "json"]).json();
+    assert_eq!((&shown["job"]["notRun"], &shown["job"]["notRunCount"]), (&json!("3,4"), &json!(2)));
+    fs::write(&go, "").unwrap();
+    let retried = server.tally(&["run", "--retry-failed"]);
+    assert_eq!(retried.code, Some(0), "{}", retried.err);
+    assert!(
+        retried.err.contains("of Job \"sum\" 2 of 5 indexes were not run to the end: 3,4; `tally run --kubeconfig"),
+        "{}",
+        retried.err
+    );
+    let resumed = server.tally(&["run", "--resume", "sum"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    assert!(resumed.err.contains("all 5 indexes of Job \"sum\" have succeeded"), "{}", resumed.err);
+    let mut lines: Vec<String> = fs::read_to_string(&ran).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["a", "b", "c", "d", "e"]);
+    let none = server.tally(&["run", "--resume"]);
+    assert!(none.code == Some(0) && none.err.contains("nothing is left to run"), "{}", none.err);
+}
+
+#[test]
 fn what_a_job_waits_for_before_a_retry_is_said() {
     let server = Server::start();
     let tried = server.path("tried");
     let script = format!("mkdir {} && exit 3; true", text(&tried));
-    let flags = ["run", "--image", "i", "--name", "flaky", "--retry-delay", "3s", "--", "sh", "-c", &script];
+    let flags =
+        ["run", "--image", "i", "--name", "flaky", "--retries", "6", "--retry-delay", "3s", "--", "sh", "-c", &script];
     let ran = server.tally(&flags);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.contains("flaky: attempt 1 of 7, next in "), "{}", ran.err);

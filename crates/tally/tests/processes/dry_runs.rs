@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 28] = [
     "--feature-gates",
     "--file",
     "--stdin",
@@ -18,6 +18,7 @@ const OTHERS: [&str; 27] = [
     "--image",
     "--data-dir",
     "--again",
+    "--resume",
     "--retry-failed",
     "--logs",
     "--keep-order",
@@ -41,15 +42,17 @@ const OTHERS: [&str; 27] = [
 ];
 
 /// Every flag that changes the Job, alone or with those that belong to it.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "-- true",
     "--completions 5 --parallelism 2 -- true",
     "-n 4 -p 2 --indexed --clean-env -- sh -c 'test $JOB_COMPLETION_INDEX -lt 4'",
     "--backoff-limit 0 -- false",
+    "-- false",
+    "-n 3 -i --retries 1 --retry-delay 0s -- sh -c 'test $JOB_COMPLETION_INDEX != 1'",
     "--backoff-limit 2 --retry-delay 100ms --retry-max-delay 200ms -- false",
     "-n 3 --indexed --backoff-limit-per-index 1 --retry-delay 0s -- sh -c 'test $JOB_COMPLETION_INDEX != 1'",
-    "-n 4 -p 1 -i --backoff-limit-per-index 0 --max-failed-indexes 1 -- sh -c 'test $JOB_COMPLETION_INDEX -gt 1'",
-    "-n 4 -p 1 -i --backoff-limit-per-index 0 --halt soon,fail=1 -- sh -c 'test $JOB_COMPLETION_INDEX != 1'",
+    "-n 4 -p 1 -i --max-failed-indexes 1 -- sh -c 'test $JOB_COMPLETION_INDEX -gt 1'",
+    "-n 4 -p 1 -i --halt soon,fail=1 -- sh -c 'test $JOB_COMPLETION_INDEX != 1'",
     "--timeout 1s --backoff-limit 0 -- sleep 1000",
     "--deadline 1s -- sleep 1000",
     "--pending-timeout 10m --ttl 1h --env A=b --workdir / --cpu 1m --memory 1Mi -- sh -c 'test $A$PWD = b/'",

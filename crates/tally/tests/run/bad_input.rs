@@ -45,6 +45,23 @@ fn flags_that_make_no_sense_are_explained() {
         (&["--halt", "now,fail=1", "--", "true"], "add --indexed, or --each FILE"),
         (&["--halt", "now,fail=1", "--max-failed-indexes", "1", "-i", "--", "true"], "cannot be used with"),
         (&["--retry-failed"], "--data-dir"),
+        (&["--resume"], "--data-dir"),
+        (&["--data-dir", "d", "--resume", "--retry-failed"], "cannot be used with"),
+        (
+            &["--data-dir", "d", "--resume", "--", "true"],
+            "--resume takes everything from the Job that has ended; remove",
+        ),
+        (
+            &["--retries", "1", "--backoff-limit", "1", "--", "true"],
+            "'--retries <N>' cannot be used with '--backoff-limit <R>'",
+        ),
+        (
+            &["--retries", "1", "--backoff-limit-per-index", "1", "-i", "--", "true"],
+            "'--retries <N>' cannot be used with",
+        ),
+        (&["--retries", "-1", "--", "true"], "-1 is not in 0.."),
+        (&["-f", "x.yaml", "--retries", "1"], "--retries applies only to a command; with -f FILE, set it in the file"),
+        (&["--max-failed-indexes", "1", "--", "true"], "add --indexed, or --each FILE"),
         (&["--env", "NO_SUCH_VARIABLE_HERE", "--", "true"], "not set in the current environment"),
         (&["--workdir", "/no/such/place", "--", "true"], "/no/such/place: no such directory"),
         (&["--again", "--", "true"], "--data-dir"),

@@ -468,11 +468,12 @@ fn a_list_of_several_jobs_is_shown_as_one() {
     long_list(here);
     let script = "[ \"$TALLY_INDEX\" = \"$((1${TALLY_LINE%%x*} - 100))\" ] || exit 9; echo $TALLY_INDEX >> done; \
                   [ $TALLY_INDEX != 3 ] && [ $TALLY_INDEX != 87 ]";
-    let command =
-        ["--each", "list", "--name", "long", "-p", "4", "--backoff-limit-per-index", "0", "--", "sh", "-c", script];
+    let command = ["--each", "list", "--name", "long", "-p", "4", "--", "sh", "-c", script];
     let plain = ends(here, &command);
     assert_eq!(plain.code, Some(1), "{}{}", plain.out, plain.err);
-    let expected = format!("{}/{LINES} succeeded, 2 failed\nlong: failed indexes 3,87\n", LINES - 2);
+    let line = |index: u32| format!("long: failed line {index}: {index:02}{}~\n", "x".repeat(97));
+    let counts = format!("{}/{LINES} succeeded, 2 failed\nlong: failed indexes 3,87\n", LINES - 2);
+    let expected = format!("{counts}{}{}", line(3), line(87));
     assert!(plain.err.contains("\nlong: Failed in ") && plain.err.ends_with(&expected), "{}", plain.err);
     assert!(plain.err.contains("long: index 87: exit code 1, Pod long-1-"), "{}", plain.err);
     let mut done: Vec<usize> =
@@ -483,6 +484,46 @@ fn a_list_of_several_jobs_is_shown_as_one() {
     let summaries: Vec<Value> = events(&json.out).into_iter().filter(|event| event["event"] == "summary").collect();
     assert_eq!(summaries.len(), 1, "{}", json.out);
     assert_eq!((&summaries[0]["job"], &summaries[0]["failedIndexes"]), (&"long".into(), &"3,87".into()));
+}
+
+/// RETRY-5.
+#[test]
+fn what_is_left_of_a_list_of_several_jobs_is_run_as_one() {
+    let directory = directory();
+    let here = directory.path();
+    long_list(here);
+    let data = here.join("data");
+    // The first Job of the list halts, and the others are not run.
+    let script = "if [ $TALLY_INDEX = 3 ] && [ ! -e good ]; then exit 1; fi; echo $TALLY_INDEX >> done; \
+                  [ $TALLY_INDEX != 87 ] || [ -e better ]";
+    let flags = ["--data-dir", text(&data), "--each", "list", "--name", "long", "-p", "1", "--halt", "now,fail=1"];
+    let halted = ends(here, &[&flags[..], &["--", "sh", "-c", script]].concat());
+    assert_eq!(halted.code, Some(1), "{}{}", halted.out, halted.err);
+    let not_run = format!("long: not run to the end: {} of {LINES}, indexes 4-{}\n", LINES - 4, LINES - 1);
+    assert!(halted.err.contains(&not_run), "{}", halted.err);
+    assert!(halted.err.contains("--resume long` runs all of them"), "{}", halted.err);
+    fs::write(here.join("good"), "").unwrap();
+    let resume = ["--data-dir", text(&data), "--resume"];
+    let second = ends(here, &resume);
+    assert_eq!(second.code, Some(1), "{}{}", second.out, second.err);
+    let told =
+        format!("Job \"long-retry-1\" runs the indexes of Job \"long\" that have not succeeded: 3-{}", LINES - 1);
+    assert!(second.err.contains(&told), "{}", second.err);
+    assert!(second.err.contains("\nlong-retry-1: failed indexes 87\n"), "{}", second.err);
+    assert!(second.err.contains("long-retry-1: failed line 87: 87xxx"), "{}", second.err);
+    fs::write(here.join("better"), "").unwrap();
+    // Where 87 ended its Job before the last lines, they are run as well.
+    let third = ends(here, &resume);
+    assert_eq!(third.code, Some(0), "{}{}", third.out, third.err);
+    assert!(third.err.contains(&format!("all {LINES} indexes of Job \"long\" have succeeded")), "{}", third.err);
+    let mut done: Vec<usize> =
+        fs::read_to_string(here.join("done")).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    done.sort_unstable();
+    let at = done.iter().position(|index| *index == 87).unwrap();
+    assert_eq!(done.remove(at), done[at], "87 failed once");
+    assert_eq!(done, (0..LINES).collect::<Vec<_>>());
+    let left = ends(here, &resume);
+    assert!(left.code == Some(0) && left.err.contains("nothing is left to run"), "{}", left.err);
 }
 
 #[test]

@@ -162,6 +162,27 @@ async fn a_job_of_300_indexes_is_followed_to_its_end() {
     assert_eq!(page.browser.errors(&page.tab), [""; 0]);
 }
 
+/// What a Job that was ended has not run is shown, and is run with what has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_run_is_shown_and_run() {
+    let Some(mut page) = Page::open(&[]).await else { return };
+    let go = page.directory.path().join("go");
+    let script = format!("[ $JOB_COMPLETION_INDEX != 2 ] || [ -e {} ]", go.display());
+    let mut halted = job("halted", 9, 1, &["sh", "-c", &script]);
+    halted["spec"]["maxFailedIndexes"] = 0.into();
+    page.create(&halted).await;
+    page.go("jobs/default/halted");
+    page.wait_for("document.querySelector('.facts').textContent.includes('Not run to the end6 (3-8)')");
+    std::fs::write(&go, "").unwrap();
+    page.act("Run what is left");
+    page.wait_for("document.querySelector('.job-title').textContent.includes('halted-retry-1')");
+    page.wait_for("document.querySelector('.job-title .badge').textContent.includes('Complete')");
+    let made = page.job("halted-retry-1").await;
+    assert_eq!(made["metadata"]["annotations"]["tally.dev/retry-indexes"], "2-8");
+    assert_eq!(made["status"]["succeeded"], 7);
+    assert_eq!(page.browser.errors(&page.tab), [""; 0]);
+}
+
 /// WEB-5: logs are followed and are text; actions work, behind a confirmation.
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_text_and_a_job_is_suspended_and_resumed() {

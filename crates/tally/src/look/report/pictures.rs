@@ -28,10 +28,16 @@ pub fn task_states(job: &JobRow, attempts: &[AttemptRow]) -> Option<Vec<TaskStat
         return None;
     }
     let mut states = vec![TaskState::Waiting; usize::try_from(total).ok()?];
+    // A Job that runs indexes of another one has a cell for each of them.
+    let retried: Vec<u32> = job.retried_indexes.iter().collect();
+    let cell = |index: u32| match retried.is_empty() {
+        true => Some(index as usize),
+        false => retried.binary_search(&index).ok(),
+    };
     let mut set = |indexes: &str, state| {
-        for (start, end) in IndexSet::read_tolerant(indexes, u32::MAX).intervals() {
-            let range = start as usize..(end as usize + 1).min(states.len());
-            states.get_mut(range).into_iter().flatten().for_each(|place| *place = state);
+        for index in IndexSet::read_tolerant(indexes, u32::MAX).iter() {
+            let Some(place) = cell(index).and_then(|at| states.get_mut(at)) else { continue };
+            *place = state;
         }
     };
     set(&job.completed_indexes, TaskState::Succeeded);
@@ -41,8 +47,7 @@ pub fn task_states(job: &JobRow, attempts: &[AttemptRow]) -> Option<Vec<TaskStat
     let mut sorted: Vec<&AttemptRow> = attempts.iter().collect();
     sorted.sort_by_key(|attempt| attempt.started_at.unwrap_or(i64::MAX));
     for attempt in sorted {
-        let Some((index, place)) = attempt.index.and_then(|index| Some((index, states.get_mut(index as usize)?)))
-        else {
+        let Some((index, place)) = attempt.index.and_then(|index| Some((index, states.get_mut(cell(index)?)?))) else {
             continue;
         };
         let has_failed = failures.entry(index).or_default();
@@ -218,6 +223,15 @@ mod tests {
         use TaskState::{Failed, Retried, Running, Succeeded, Waiting};
         assert_eq!(task_states(&job, &attempts), Some(vec![Succeeded, Retried, Failed, Running, Waiting, Succeeded]));
         assert_eq!(task_states(&JobRow { total: Some(3), ..JobRow::default() }, &[]), None);
+    }
+
+    #[test]
+    fn a_job_that_runs_indexes_again_has_a_cell_for_each_of_them() {
+        let retried_indexes = [3, 70, 71].into_iter().collect();
+        let job = JobRow { total: Some(3), failed_indexes: "71".into(), retried_indexes, ..JobRow::default() };
+        let attempts = vec![attempt(3, Some(0), 0), attempt(71, Some(1), 0)];
+        let expected = vec![TaskState::Succeeded, TaskState::Waiting, TaskState::Failed];
+        assert_eq!(task_states(&job, &attempts), Some(expected));
     }
 
     #[test]

@@ -24,6 +24,10 @@ const LONGEST_STEM: usize = 40;
 /// How long Jobs of flags wait before a retry: their users wait for them, which those of the reference rarely do.
 const RETRY_DELAY: &str = "1s";
 const RETRY_MAX_DELAY: &str = "1m";
+/// With more completions than this, the API wants a limit of failed indexes beside one of retries per index, at most
+/// `MOST_FAILED`.
+const MOST_UNLIMITED: i32 = 100_000;
+pub const MOST_FAILED: i32 = 10_000;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 
@@ -41,29 +45,32 @@ pub struct Flags {
     /// Give every run its own index, from 0, in $JOB_COMPLETION_INDEX; every index has to succeed
     #[arg(long, short = 'i')]
     pub indexed: bool,
-    /// Number of retries before the Job fails [default: 6]
+    /// Number of times that what fails is tried again: each index or line for itself with --indexed or a list, otherwise
+    /// the whole Job [default: 0]
+    #[arg(long, value_name = "N", conflicts_with_all = ["backoff_limit", "backoff_limit_per_index"], allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
+    pub retries: Option<i32>,
+    /// Number of retries of the whole Job: one failure more, of whatever index or line, ends all of it
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit: Option<i32>,
-    /// Number of retries per index or line (with --indexed or --each); one that exceeds it does not stop the others
+    /// Number of retries per index or line, as --retries with --indexed or --each: the name that the API has for it
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub backoff_limit_per_index: Option<i32>,
     /// Number of indexes that may fail before the Job is stopped
-    #[arg(long, value_name = "N", requires = "backoff_limit_per_index", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     pub max_failed_indexes: Option<i32>,
-    /// How long to wait before the first retry, such as 500ms, 10s or 1m30s; the wait doubles with every failure
-    /// [default: 1s]
+    /// How long to wait before the first retry of --retries, such as 500ms, 10s or 1m30s; the wait doubles with every
+    /// failure [default: 1s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = delay)]
     pub retry_delay: Option<String>,
     /// The longest wait before a retry [default: 1m]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = delay)]
     pub retry_max_delay: Option<String>,
     /// When so many runs have failed for good, end the Job: now,fail=N stops the others, soon,fail=N starts no more and lets
-    /// those that run end; N may be a percentage, such as 10%. Retries are then counted per index (with --indexed or
-    /// --each), 6 unless --backoff-limit-per-index says otherwise
+    /// those that run end; N may be a percentage, such as 10%. With --indexed or a list
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["max_failed_indexes", "backoff_limit"])]
     pub halt: Option<Halt>,
     /// Time limit for every attempt of every run, such as 90s, rounded up to whole seconds; an attempt that exceeds it is
-    /// stopped, has failed, and is retried
+    /// stopped and has failed
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = timeout)]
     pub timeout: Option<i64>,
     /// Time limit for the whole Job, such as 90s, 10m or 1h30m; after that all Pods are stopped and the Job fails
@@ -88,7 +95,8 @@ pub struct Flags {
     /// Memory request of each run, such as 512Mi; runs that do not fit wait
     #[arg(long, value_name = "BYTES", value_parser = quantity)]
     pub memory: Option<String>,
-    /// Whether a failed run is replaced by a new Pod (Never) or restarted in the same Pod (OnFailure)
+    /// Whether a failed run is replaced by a new Pod (Never) or restarted in the same Pod (OnFailure), up to 6 times
+    /// unless --retries says otherwise
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true)]
     pub restart: Option<Restart>,
     /// How long a finished Job is kept in the data directory or on the cluster, such as 1h
@@ -195,6 +203,7 @@ impl Flags {
             ("--completions", self.completions.is_some()),
             ("--parallelism", self.parallelism.is_some()),
             ("--indexed", self.indexed),
+            ("--retries", self.retries.is_some()),
             ("--backoff-limit", self.backoff_limit.is_some()),
             ("--backoff-limit-per-index", self.backoff_limit_per_index.is_some()),
             ("--max-failed-indexes", self.max_failed_indexes.is_some()),
@@ -241,7 +250,20 @@ impl Flags {
         if self.halt.is_some() && !self.indexed {
             return Err("--halt counts the runs that have failed for good; add --indexed, or --each FILE".to_owned());
         }
+        if self.max_failed_indexes.is_some() && !self.indexed {
+            return Err(
+                "--max-failed-indexes counts the indexes that have failed; add --indexed, or --each FILE".to_owned()
+            );
+        }
+        if self.max_failed_indexes.is_some() && self.backoff_limit.is_some() && self.backoff_limit_per_index.is_none() {
+            return Err(
+                "--max-failed-indexes needs retries that are counted per index: replace --backoff-limit by --retries"
+                    .to_owned(),
+            );
+        }
         let may_fail = self.halt.map(|halt| halt.may_fail(completions));
+        // What is typed was retried in earlier versions: names are made of what it said then, so that the same command goes
+        // on with what they have left unfinished.
         let per_index = self.halt.map(|_| DEFAULT_BACKOFF_LIMIT);
         let mut spec = json!({
             "completions": completions,
@@ -282,6 +304,7 @@ impl Flags {
             spec["template"]["metadata"] = json!({"annotations": {ENVIRONMENT_ANNOTATION: "shell"}});
         }
         let name = self.name.clone().unwrap_or_else(|| name(command, said.as_bytes()));
+        self.limit_retries(&mut spec, completions);
         spec["parallelism"] = self.parallelism.unwrap_or(caller.processors.min(completions).max(1)).into();
         spec["template"]["spec"]["containers"][0]["env"] = env;
         if restart == "Never" {
@@ -299,6 +322,32 @@ impl Flags {
         }
         let metadata = json!({"name": name, "annotations": annotations});
         Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
+    }
+
+    /// What is typed is tried once unless retries are asked for. An index or line that fails ends only itself.
+    fn limit_retries(&self, spec: &mut Value, completions: i32) {
+        if self.backoff_limit.is_some() || self.backoff_limit_per_index.is_some() {
+            return;
+        }
+        let restarts = self.restart == Some(Restart::OnFailure);
+        // Restarts in place are counted for the whole Job, unless a limit of failed indexes needs them by index.
+        let per_index = self.indexed && (!restarts || self.halt.is_some() || self.max_failed_indexes.is_some());
+        // `--restart OnFailure` asks for restarts.
+        let retries = self.retries.unwrap_or(if restarts { DEFAULT_BACKOFF_LIMIT } else { 0 });
+        spec[if per_index { "backoffLimitPerIndex" } else { "backoffLimit" }] = retries.into();
+        if per_index && completions > MOST_UNLIMITED && spec.get("maxFailedIndexes").is_none() {
+            spec["maxFailedIndexes"] = MOST_FAILED.into();
+        }
+    }
+
+    /// A flag that has no effect because nothing is retried.
+    pub fn wait_without_retries(&self) -> Option<&'static str> {
+        let limits = [self.retries, self.backoff_limit, self.backoff_limit_per_index];
+        let waits = [("--retry-delay", &self.retry_delay), ("--retry-max-delay", &self.retry_max_delay)];
+        let given = waits.into_iter().find(|(_, given)| given.is_some()).map(|(flag, _)| flag);
+        given.filter(|_| {
+            self.restart != Some(Restart::OnFailure) && limits.into_iter().flatten().all(|limit| limit == 0)
+        })
     }
 
     /// The annotations that say how long to wait before a retry.
@@ -437,6 +486,7 @@ mod tests {
             completions: Some(9),
             parallelism: Some(3),
             indexed: true,
+            retries: None,
             backoff_limit: Some(1),
             backoff_limit_per_index: Some(2),
             max_failed_indexes: Some(4),
@@ -532,6 +582,76 @@ mod tests {
         }
     }
 
+    /// A data directory outlives versions: the same command must find what an earlier one has left unfinished there.
+    #[test]
+    fn names_are_those_that_earlier_versions_gave() {
+        let named =
+            |flags: Flags| job(Flags { workdir: Some("/".to_owned()), ..flags }, &["true"])["metadata"]["name"].clone();
+        let indexed = || Flags { completions: Some(3), indexed: true, ..Flags::default() };
+        for (flags, expected) in [
+            (Flags::default(), "true-n2c75"),
+            (Flags { backoff_limit: Some(2), ..Flags::default() }, "true-f9vxv"),
+            (Flags { restart: Some(Restart::OnFailure), ..Flags::default() }, "true-55gj9"),
+            (indexed(), "true-hgvn5"),
+            (Flags { backoff_limit_per_index: Some(2), ..indexed() }, "true-4z7rv"),
+            (Flags { halt: Some("now,fail=2".parse().unwrap()), ..indexed() }, "true-h6kjw"),
+            // Retries do not make it other work.
+            (Flags { retries: Some(2), ..Flags::default() }, "true-n2c75"),
+            (Flags { retries: Some(2), ..indexed() }, "true-hgvn5"),
+        ] {
+            assert_eq!(named(flags.clone()), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_typed_is_tried_once_and_an_index_that_fails_ends_only_itself() {
+        let limits = |flags: Flags| {
+            let spec = job(flags, &["x"])["spec"].clone();
+            ["backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec[field].as_i64())
+        };
+        let plain = Flags::default;
+        let indexed = || Flags { completions: Some(9), indexed: true, ..plain() };
+        let restart = Some(Restart::OnFailure);
+        for (flags, expected) in [
+            (plain(), [Some(0), None, None]),
+            (Flags { completions: Some(9), ..plain() }, [Some(0), None, None]),
+            (Flags { retries: Some(3), ..plain() }, [Some(3), None, None]),
+            (Flags { backoff_limit: Some(3), ..plain() }, [Some(3), None, None]),
+            (indexed(), [None, Some(0), None]),
+            (Flags { retries: Some(3), ..indexed() }, [None, Some(3), None]),
+            (Flags { backoff_limit_per_index: Some(3), ..indexed() }, [None, Some(3), None]),
+            (Flags { backoff_limit: Some(3), ..indexed() }, [Some(3), None, None]),
+            (Flags { max_failed_indexes: Some(2), ..indexed() }, [None, Some(0), Some(2)]),
+            (Flags { completions: Some(100_000), ..indexed() }, [None, Some(0), None]),
+            (Flags { completions: Some(100_001), ..indexed() }, [None, Some(0), Some(10_000)]),
+            (Flags { restart, ..plain() }, [Some(6), None, None]),
+            (Flags { restart, retries: Some(2), ..indexed() }, [Some(2), None, None]),
+            (Flags { restart, max_failed_indexes: Some(1), ..indexed() }, [None, Some(6), Some(1)]),
+        ] {
+            assert_eq!(limits(flags.clone()), expected, "{flags:?}");
+        }
+        let max = Flags { max_failed_indexes: Some(2), ..plain() };
+        assert!(max.job(&["x".to_owned()], &caller(), "").unwrap_err().contains("add --indexed"));
+        let both = Flags { max_failed_indexes: Some(2), backoff_limit: Some(1), ..indexed() };
+        assert!(
+            both.job(&["x".to_owned()], &caller(), "").unwrap_err().contains("replace --backoff-limit by --retries")
+        );
+    }
+
+    #[test]
+    fn a_wait_before_retries_needs_retries() {
+        let delay = || Some("5s".to_owned());
+        for (flags, expected) in [
+            (Flags::default(), None),
+            (Flags { retry_delay: delay(), ..Flags::default() }, Some("--retry-delay")),
+            (Flags { retry_max_delay: delay(), retries: Some(0), ..Flags::default() }, Some("--retry-max-delay")),
+            (Flags { retry_delay: delay(), retries: Some(1), ..Flags::default() }, None),
+            (Flags { retry_delay: delay(), backoff_limit: Some(1), ..Flags::default() }, None),
+        ] {
+            assert_eq!(flags.wait_without_retries(), expected, "{flags:?}");
+        }
+    }
+
     #[test]
     fn retries_wait_a_second_and_no_more_than_a_minute_unless_told_otherwise() {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -574,7 +694,7 @@ mod tests {
             let halted = Flags { halt: Some(halt.parse().unwrap()), indexed, completions, ..Flags::default() };
             let made = job(halted, &["x"]);
             assert_eq!(made["spec"]["maxFailedIndexes"], may_fail, "{halt}");
-            assert_eq!(made["spec"]["backoffLimitPerIndex"], 6, "{halt}");
+            assert_eq!(made["spec"]["backoffLimitPerIndex"], 0, "{halt}");
             assert_eq!(made["metadata"]["annotations"]["tally.dev/halt"] == "soon", soon, "{halt}");
         }
         for halt in ["now", "soon", "now,fail=0", "never,fail=1", "now,fail=101%", "now,success=1", "2", ""] {

@@ -50,9 +50,11 @@ fn requested(args: &Args) -> Result<Vec<Document>, String> {
     }
     let flag = args.flags.first().or(args.each.first());
     let flag = flag.or(args.pass_stdin.then_some("--stdin")).or(args.image.as_ref().map(|_| "--image"));
-    if args.retry_failed.is_some() && !(files.is_empty() && args.command.is_empty() && flag.is_none()) {
+    if let Some((which, _)) = args.again_in_part()
+        && !(files.is_empty() && args.command.is_empty() && flag.is_none())
+    {
         let other = flag.unwrap_or(if files.is_empty() { "a command" } else { "-f FILE" });
-        return Err(format!("--retry-failed takes everything from the Job that failed; remove {other}"));
+        return Err(format!("{} takes everything from the Job that has ended; remove {other}", which.flag()));
     }
     match (files.is_empty(), args.command.is_empty()) {
         (false, false) => Err("-f FILE cannot be combined with a command after --".to_owned()),
@@ -64,7 +66,7 @@ fn requested(args: &Args) -> Result<Vec<Document>, String> {
         (true, true) => match (&args.data_dir, flag) {
             (_, Some(flag)) => Err(format!("{flag} applies only to a command; put the command after --")),
             (Some(_), None) => Ok(Vec::new()),
-            (None, None) if args.retry_failed.is_some() => Ok(Vec::new()),
+            (None, None) if args.again_in_part().is_some() => Ok(Vec::new()),
             (None, None) => {
                 Err("nothing to run: put a command after --, or specify a file with -f; see --help".to_owned())
             }

@@ -20,7 +20,7 @@ use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
 use crate::run::submit::resume::is_finished;
 use crate::run::submit::{Submission, SubmittedJob};
-use crate::run::{Form, View};
+use crate::run::{Form, View, lines};
 use crate::signals::Stop;
 
 #[derive(clap::Args)]
@@ -77,7 +77,9 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     }
     let submitted: Vec<SubmittedJob> = found.iter().map(|job| SubmittedJob::of(job, Submission::Resumed)).collect();
     if found.iter().all(is_finished) {
-        sum_up(&found, &submitted, view);
+        let took = take_in(&found, &submitted, view);
+        lines::read_failed(&place, &submitted, &mut view.model).await;
+        view.output.end(&view.model, took, None);
         return Ok(exit_code(&view.model, &super::End::Finished));
     }
     let (Some(remote), title) = (place.remote(), place.title()) else {
@@ -158,9 +160,9 @@ fn finished_at(job: &Value) -> Option<Timestamp> {
     ended.find_map(|condition| time(condition, "/lastTransitionTime"))
 }
 
-/// A Job that has finished: the result, and how long it took.
-fn sum_up(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) {
-    let View { output, model, .. } = view;
+/// Jobs that have finished: the result goes into the model. Returns how long they took.
+fn take_in(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) -> Duration {
+    let model = &mut view.model;
     for job in submitted {
         match &job.part {
             Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
@@ -171,7 +173,7 @@ fn sum_up(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) {
     for job in jobs.iter().filter_map(|job| serde_json::from_value::<JobText>(job.clone()).ok()) {
         model.saw_job(&job, took);
     }
-    output.end(model, took, None);
+    took
 }
 
 /// The UIDs of Pods that have ended: what they printed and how they failed was reported before, or elsewhere.

@@ -28,14 +28,14 @@ use super::follow::{End, display};
 use super::input::check::{self, CheckedObjects, RunsOn};
 use super::input::documents::{Document, Origin};
 use super::input::{each, manifest};
-use super::outcome::{INTERRUPTED, RunError, exit_code};
+use super::outcome::{INTERRUPTED, RunError, advice, exit_code};
 use super::progress::model::Model;
 use super::progress::output::Output;
 use super::progress::screen;
 use super::progress::view::JobText;
 use super::submit::SubmittedJob;
 use super::tui::RunView;
-use super::{Args, Form, View, has_an_order, is_single};
+use super::{Args, Form, View, has_an_order, is_single, lines};
 use crate::place::Place;
 use crate::signals::{self, Stop};
 pub use attach::{AttachArgs, attach};
@@ -109,11 +109,17 @@ async fn to_the_end(
     if args.each.is_given(&args.command) && !each::is_used(&documents) {
         view.output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
     }
-    let documents = match &args.retry_failed {
-        Some(name) => {
-            let retried = retry::document(&place, &remote, name, &args.cluster).await?;
-            super::submit::retry::told(&retried.object).iter().for_each(|told| view.output.note(told));
-            vec![retried]
+    if let Some(flag) = args.flags.wait_without_retries() {
+        view.output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
+    }
+    let documents = match args.again_in_part() {
+        Some(asked) => {
+            let (documents, told) = retry::documents(&place, &remote, asked, &args.cluster).await?;
+            view.output.note(&told);
+            if documents.is_empty() {
+                return Ok(0);
+            }
+            documents
         }
         None => documents,
     };
@@ -150,6 +156,13 @@ async fn to_the_end(
         requests: requests.clone(),
     };
     let (ended, jobs) = follower.run(&remote, stop, view).await?;
+    advice(&view.model, &args.flags).iter().for_each(|advice| view.output.note(advice));
+    if args.again_in_part().is_some() && ended == End::Finished {
+        let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
+        let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+        let left = super::submit::retry::left(&all, &uids, &args.cluster.words(place.namespace()), true);
+        left.iter().for_each(|left| view.output.note(left));
+    }
     if args.cluster.rm && ended == End::Finished {
         for job in &jobs {
             let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
@@ -269,6 +282,9 @@ impl Follower {
         match ended {
             Ok((ended, told)) => {
                 model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
+                if ended == End::Finished {
+                    lines::read_failed(&self.place, &self.jobs, model).await;
+                }
                 output.end(model, began.elapsed(), None);
                 told.iter().for_each(|told| output.note(told));
                 Ok((ended, self.jobs))

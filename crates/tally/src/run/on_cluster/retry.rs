@@ -1,4 +1,4 @@
-//! `--retry-failed` for a Job of a cluster: the Job that runs the failed indexes of a finished Job again.
+//! `--resume` and `--retry-failed` for a Job of a cluster: the Job that runs indexes of a finished Job again.
 //!
 //! It is the Job that a data directory would get. The node of Tally tells every task its index in the first Job; a kubelet
 //! does not, so there the command gets it from a small shell script in front of it.
@@ -15,7 +15,8 @@ use super::text;
 use crate::place::Place;
 use crate::run::input::documents::{Document, Origin};
 use crate::run::outcome::RunError;
-use crate::run::submit::{jobs, retry};
+use crate::run::submit::jobs;
+use crate::run::submit::retry::{self, Plan, Selection};
 
 /// Takes the index of the task from the list, by its position in it. `1,3-5`: the position 2 is the index 4.
 const SCRIPT: &str = r#"p=$TALLY_RETRY_POSITION
@@ -32,20 +33,31 @@ exec "$@""#;
 const POSITION: &str = "TALLY_RETRY_POSITION";
 const INDEXES: &str = "TALLY_RETRY_INDEXES";
 
-/// The Job to create.
-pub async fn document(place: &Place, remote: &Remote, name: &str, flags: &ClusterFlags) -> Result<Document, RunError> {
+/// The Jobs to create, and what to tell about them. No Jobs: there is nothing to run.
+pub async fn documents(
+    place: &Place,
+    remote: &Remote,
+    (which, name): (Selection, &str),
+    flags: &ClusterFlags,
+) -> Result<(Vec<Document>, String), RunError> {
     let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
     let title = format!("namespace {} of {}", place.namespace(), place.title());
-    let Some(mut object) = retry::job(&all, name, &title).map_err(RunError::Input)? else {
-        let attach = flags.words(place.namespace());
-        return Err(RunError::Input(format!(
-            "--retry-failed: the failed indexes are being run again; follow that Job with `tally attach NAME{attach}`"
-        )));
+    let (mut objects, told) = match retry::plan(&all, name, which, &title)? {
+        Plan::Create { jobs, told } => (jobs, told),
+        Plan::GoesOn(name) => {
+            let (flag, attach) = (which.flag(), flags.words(place.namespace()));
+            return Err(RunError::Input(format!(
+                "{flag}: Job {name:?} is not finished; follow it with `tally attach job/{name}{attach}`"
+            )));
+        }
+        Plan::Done(why) => (Vec::new(), why),
     };
     if !is_tally(remote).await {
-        give_indexes(&mut object).map_err(RunError::Input)?;
+        objects.iter_mut().try_for_each(|object| give_indexes(object, which.flag())).map_err(RunError::Input)?;
     }
-    Ok(Document { origin: Origin::Flags, resource: jobs()?, object })
+    let resource = jobs()?;
+    let document = |object| Document { origin: Origin::Flags, resource, object };
+    Ok((objects.into_iter().map(document).collect(), told))
 }
 
 /// Whether the server is `tally up`: its node knows the annotation.
@@ -57,8 +69,11 @@ async fn is_tally(remote: &Remote) -> bool {
 }
 
 /// Puts the script in front of the commands of a Job.
-fn give_indexes(job: &mut Value) -> Result<(), String> {
+fn give_indexes(job: &mut Value, flag: &str) -> Result<(), String> {
     let list = job["metadata"]["annotations"][RETRY_INDEXES_ANNOTATION].clone();
+    if list.is_null() {
+        return Ok(());
+    }
     let pod = &mut job["spec"]["template"]["spec"];
     for container in pod["containers"].as_array_mut().into_iter().flatten() {
         let name = container["name"].as_str().unwrap_or_default().to_owned();
@@ -66,14 +81,14 @@ fn give_indexes(job: &mut Value) -> Result<(), String> {
         let (command, args) = (words("command"), words("args"));
         if command.is_empty() {
             return Err(format!(
-                "--retry-failed: container {name:?} has no command, so its tasks cannot be told their indexes; set \
-                 `command` in the Job, or run the failed indexes yourself"
+                "{flag}: container {name:?} has no command, so its tasks cannot be told their indexes; set \
+                 `command` in the Job, or run these indexes yourself"
             ));
         }
         let is_index = |word: &Value| word.as_str().is_some_and(|word| word.contains("$(JOB_COMPLETION_INDEX)"));
         if command.iter().chain(&args).any(is_index) {
             return Err(format!(
-                "--retry-failed: container {name:?} has $(JOB_COMPLETION_INDEX) in its command, where the cluster writes the \
+                "{flag}: container {name:?} has $(JOB_COMPLETION_INDEX) in its command, where the cluster writes the \
                  index of the new Job; use a shell and \"$JOB_COMPLETION_INDEX\" in the Job"
             ));
         }
@@ -111,7 +126,7 @@ mod tests {
         let mut job = job(json!(["/bin/sh", "-c", "echo $JOB_COMPLETION_INDEX \"$@\"", "sh"]));
         for list in ["1,3-5,9", "9"] {
             job["metadata"]["annotations"][RETRY_INDEXES_ANNOTATION] = list.into();
-            give_indexes(&mut job).unwrap();
+            give_indexes(&mut job, "--resume").unwrap();
         }
         let container = &job["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["env"].as_array().unwrap().len(), 2, "a retry of a retry changes the list");
@@ -133,7 +148,7 @@ mod tests {
             (json!(null), "has no command"),
             (json!(["work", "$(JOB_COMPLETION_INDEX)"]), "has $(JOB_COMPLETION_INDEX) in its command"),
         ] {
-            assert!(give_indexes(&mut job(command)).unwrap_err().contains(told), "{told}");
+            assert!(give_indexes(&mut job(command), "--resume").unwrap_err().contains(told), "{told}");
         }
     }
 }

@@ -10,10 +10,13 @@ use tally_node::attempts::AttemptRecord;
 use tally_node::output::OutputSource;
 use tally_node::shim::log::Stream;
 
-use super::model::{Job, PodFailure, RetryWait, Standstill, State, Stuck};
+use super::model::{Job, NotRun, PodFailure, RetryWait, Standstill, State, Stuck};
 use super::render::{failure_log, failure_title};
-use super::words::{duration, harmless, rate};
+use super::words::{cut, duration, harmless, rate};
 use crate::run::follow::lines::Piece;
+
+/// A line of a list is cut to this many columns in the summary.
+const LINE_WIDTH: usize = 100;
 
 /// `sum: 12/20 ok, 1 failed, 4 active, 10/s, 5.0s left`
 pub fn progress(job: &Job) -> String {
@@ -153,6 +156,20 @@ pub fn summary(job: &Job, now: Duration, stopped: &str) -> Vec<String> {
     if !job.failed_indexes.is_empty() {
         lines.push(format!("{}: failed indexes {}", job.name, job.failed_indexes));
     }
+    for (index, line) in &job.failed_lines {
+        lines.push(format!("{}: failed line {index}: {}", job.name, cut(&harmless(line), LINE_WIDTH)));
+    }
+    let more = (job.failed_index_count() as usize).saturating_sub(job.failed_lines.len());
+    if more > 0 && !job.failed_lines.is_empty() {
+        let lines_word = if more == 1 { "line" } else { "lines" };
+        lines.push(format!("{}: and {more} more failed {lines_word}", job.name));
+    }
+    let NotRun { indexes, count, or_failed } = &job.not_run;
+    if *count > 0 {
+        let all = job.completions.unwrap_or(0);
+        let what = if *or_failed { "not succeeded" } else { "not run to the end" };
+        lines.push(format!("{}: {what}: {count} of {all}, indexes {indexes}", job.name));
+    }
     lines
 }
 
@@ -265,6 +282,8 @@ pub fn summary_json(job: &Job, now: Duration, data_dir: Option<&str>, at: &str) 
     let seconds = rounded(job.finished_after.unwrap_or(now).as_secs_f64());
     let more = json!({
         "result": result(job), "reason": reason, "message": message, "failedIndexes": job.failed_indexes,
+        "failedLines": job.failed_lines.iter().map(|(index, line)| json!({"index": index, "line": line})).collect::<Vec<_>>(),
+        "notRun": job.not_run.indexes, "notRunCount": job.not_run.count,
         "seconds": if job.was_finished { 0.0 } else { seconds }, "ranBefore": job.was_finished, "dataDir": data_dir,
     });
     with(with(event("summary", job, at), counts_json(job)), more)
@@ -329,6 +348,35 @@ mod tests {
         assert_eq!(summary(&job, Duration::from_secs(5), "killed"), ["sum: killed after 5.0s; 4/9 succeeded"]);
         let job = ended(json!({"failed": 3, "failedIndexes": "1,3-4", "conditions": condition("Failed")}));
         assert_eq!(summary(&job, Duration::ZERO, "interrupted")[1], "sum: failed indexes 1,3-4");
+    }
+
+    #[test]
+    fn a_summary_says_what_was_not_run_and_which_lines_have_failed() {
+        let halted = |limit: Value| {
+            let mut model = model();
+            let status = json!({"succeeded": 2, "failed": 2, "completedIndexes": "0,1", "failedIndexes": "3,4", "conditions": condition("Failed")});
+            let mut text = seen(Some(9), status);
+            text.spec.completion_mode = Some("Indexed".to_owned());
+            text.spec.backoff_limit_per_index = serde_json::from_value(limit).unwrap();
+            model.saw_job(&text, Duration::ZERO);
+            let uid = model.jobs()[0].uid.clone();
+            model.failed_lines(&uid, vec![(3, format!("\u{1b}[2Jlong {}", "x".repeat(200)))]);
+            model.jobs()[0].clone()
+        };
+        let job = halted(json!(0));
+        let line = format!("sum: failed line 3: long {}~", "x".repeat(94));
+        let expected = [
+            "sum: failed indexes 3,4",
+            &line,
+            "sum: and 1 more failed line",
+            "sum: not run to the end: 5 of 9, indexes 2,5-8",
+        ];
+        assert_eq!(summary(&job, Duration::ZERO, "interrupted")[1..], expected);
+        let told = summary_json(&job, Duration::ZERO, None, "t");
+        assert_eq!((&told["notRun"], &told["notRunCount"]), (&json!("2,5-8"), &json!(5)));
+        assert_eq!(told["failedLines"][0]["index"], 3);
+        let lines = summary(&halted(json!(null)), Duration::ZERO, "interrupted");
+        assert_eq!(lines.last().unwrap(), "sum: not succeeded: 5 of 9, indexes 2,5-8");
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub struct JobSpec {
     pub completions: Option<u32>,
     pub parallelism: Option<u32>,
     pub completion_mode: Option<String>,
+    pub backoff_limit_per_index: Option<u32>,
     pub suspend: Option<bool>,
 }
 
@@ -178,12 +179,9 @@ impl Metadata {
         self.annotations.as_ref()?.get(RETRY_INDEXES_ANNOTATION).map(String::as_str)
     }
 
-    /// A set of indexes of a Job that runs failed indexes of another Job again, as that Job has them.
-    pub fn original(&self, indexes: &str) -> Option<String> {
-        let all: Vec<u32> = IndexSet::read_tolerant(self.retried()?, u32::MAX).iter().collect();
-        let indexes = IndexSet::read_tolerant(indexes, u32::MAX);
-        let originals: IndexSet = indexes.iter().filter_map(|index| all.get(index as usize).copied()).collect();
-        Some(originals.text())
+    /// A set of indexes as the first Job has them, if this one runs indexes of another Job again.
+    pub fn original(&self, indexes: IndexSet) -> IndexSet {
+        originals(indexes, self.retried())
     }
 
     /// The Jobs that this one waits for. None: it waits for none, or no longer.
@@ -199,6 +197,23 @@ impl Metadata {
         let owners = self.owner_references.as_ref()?;
         let mut jobs = owners.iter().filter(|owner| owner.kind == "Job" && owner.controller == Some(true));
         jobs.next().map(|owner| owner.uid.as_str())
+    }
+}
+
+/// The indexes at these positions of a list of indexes that are run again; without a list, the indexes themselves.
+pub fn originals(indexes: IndexSet, retried: Option<&str>) -> IndexSet {
+    let Some(retried) = retried else { return indexes };
+    let all: Vec<u32> = IndexSet::read_tolerant(retried, u32::MAX).iter().collect();
+    indexes.iter().filter_map(|index| all.get(index as usize).copied()).collect()
+}
+
+impl JobText {
+    /// The indexes that have neither succeeded nor failed, in the numbers of this Job.
+    pub fn not_run(&self) -> IndexSet {
+        let limit = self.spec.completions.unwrap_or(0);
+        let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
+        let JobStatus { completed_indexes, failed_indexes, .. } = &self.status;
+        IndexSet::below(limit).difference(&set(completed_indexes)).difference(&set(failed_indexes))
     }
 }
 

@@ -15,7 +15,7 @@ use super::input::check::{Checked, CheckedObjects, complain, complaint, write_op
 use super::input::documents::Origin;
 use super::outcome::RunError;
 use super::parts::ListPart;
-use resume::{Decision, decide, is_finished};
+use resume::{Decision, Loose, decide, is_finished};
 use sources::missing;
 
 /// A Job that this run follows.
@@ -31,6 +31,8 @@ pub struct SubmittedJob {
     /// It has one completion and one container.
     pub single: bool,
     pub how: Submission,
+    /// It keeps its limits of retries, though others are wanted: which.
+    pub keeps_retries: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +146,8 @@ async fn step(
         let revision = there["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         return Ok(if renewed && !same { Step::Renew { revision } } else { Step::Keep });
     }
-    let decision = decide(&there, &checked.made, manner.loose);
+    let of_flags = matches!(document.origin, Origin::Flags);
+    let decision = decide(&there, &checked.made, Loose { env: manner.loose, retries: of_flags });
     match decision {
         Decision::Other(fields) if !manner.again => Err(RunError::Input(format!(
             "{}{} already exists in {} with a different specification ({} differs); choose another name or another \
@@ -229,7 +232,8 @@ async fn carry_out(
                 registry.patch(target(checked), body.as_bytes(), PatchKind::Merge, &write_options()).await?;
             }
             let how = if decision == Decision::Finished { Submission::Finished } else { Submission::Resumed };
-            Ok(Some(SubmittedJob { part, ..SubmittedJob::of(&there, how) }))
+            let keeps_retries = resume::kept_retries(&there, &checked.made).filter(|_| how == Submission::Resumed);
+            Ok(Some(SubmittedJob { part, keeps_retries, ..SubmittedJob::of(&there, how) }))
         }
     }
 }
@@ -265,6 +269,7 @@ impl SubmittedJob {
             restarts,
             part: ListPart::of(job),
             how,
+            keeps_retries: None,
         }
     }
 }

@@ -4,11 +4,15 @@ use serde_json::{Map, Value};
 use tally_core::backoff::{BASE_ANNOTATION, JITTER_ANNOTATION, MAX_ANNOTATION};
 use tally_core::job::HALT_ANNOTATION;
 
+use crate::run::input::flags::MOST_FAILED;
 use crate::run::parts::ListPart;
 
 /// Labels that the server generates from the Job's identity.
 pub const GENERATED: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
+
+/// The limits of retries.
+const RETRIES: [&str; 2] = ["backoffLimit", "backoffLimitPerIndex"];
 
 /// Maximum number of differences named in a message.
 const NAMED: usize = 3;
@@ -23,10 +27,22 @@ pub enum Decision {
     Other(Vec<String>),
 }
 
-/// Both Jobs are in the form that the server stores, with all defaults. `loose`: environment variables that may differ,
-/// because the user did not set them explicitly.
-pub fn decide(there: &Value, wanted: &Value, loose: &[&str]) -> Decision {
-    let [old, new] = [there, wanted].map(|job| essence(job, loose));
+/// What may differ without making it other work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loose<'a> {
+    /// Environment variables that the user did not set explicitly.
+    pub env: &'a [&'a str],
+    /// The limits of retries, which the Job keeps: those of a command line are not those of earlier versions.
+    pub retries: bool,
+}
+
+/// Both Jobs are in the form that the server stores, with all defaults.
+pub fn decide(there: &Value, wanted: &Value, loose: Loose<'_>) -> Decision {
+    let [old, mut new] = [there, wanted].map(|job| essence(job, loose));
+    // With retries per index, a command of very many indexes gets a limit that it did not need in earlier versions.
+    if loose.retries && there["spec"]["backoffLimitPerIndex"].is_null() && new["maxFailedIndexes"] == MOST_FAILED {
+        new.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("maxFailedIndexes")));
+    }
     let mut differences = Vec::new();
     differ("spec", &old, &new, &mut differences);
     if !differences.is_empty() {
@@ -51,6 +67,16 @@ pub fn changed_waits(there: &Value, wanted: &Value) -> Option<Value> {
     (!changed.is_empty()).then_some(changed.into())
 }
 
+/// What to say about the limits of retries, if others are wanted than the Job has: it keeps its own.
+pub fn kept_retries(there: &Value, wanted: &Value) -> Option<String> {
+    let limit = |job: &Value| {
+        let limit = |field: &str| Some(format!("{field} {}", job["spec"][field].as_i64()?));
+        limit("backoffLimitPerIndex").or_else(|| limit("backoffLimit"))
+    };
+    let (there, wanted) = (limit(there)?, limit(wanted)?);
+    (there != wanted).then(|| format!("{there}, not {wanted}"))
+}
+
 pub fn is_finished(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
     let finished = |condition: &Value| {
@@ -60,11 +86,14 @@ pub fn is_finished(job: &Value) -> bool {
 }
 
 /// What identifies the work of a Job: its specification without generated fields and without `parallelism`.
-fn essence(job: &Value, loose: &[&str]) -> Value {
+fn essence(job: &Value, loose: Loose<'_>) -> Value {
     let mut spec = job.get("spec").cloned().unwrap_or_default();
     let own_selector = spec["manualSelector"] == true;
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("parallelism");
+        if loose.retries {
+            RETRIES.iter().for_each(|limit| drop(fields.remove(*limit)));
+        }
         if ListPart::of(job).is_some() {
             fields.remove("suspend");
         }
@@ -82,7 +111,7 @@ fn essence(job: &Value, loose: &[&str]) -> Value {
     let containers = spec.pointer_mut("/template/spec/containers").and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten() {
         if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
-            env.retain(|row| !row["name"].as_str().is_some_and(|name| loose.contains(&name)));
+            env.retain(|row| !row["name"].as_str().is_some_and(|name| loose.env.contains(&name)));
         }
     }
     spec
@@ -141,7 +170,7 @@ mod tests {
             ),
             (job(4, "test", "/a"), &[], Decision::Other(vec!["spec.template.spec.containers[0].command".to_owned()])),
         ] {
-            assert_eq!(decide(&there, &wanted, loose), expected, "{wanted}");
+            assert_eq!(decide(&there, &wanted, Loose { env: loose, retries: false }), expected, "{wanted}");
         }
     }
 
@@ -150,7 +179,7 @@ mod tests {
         let job = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {}});
         let short = job(json!({"tally.dev/backoff-base": "1s", "other": "x"}));
         let long = job(json!({"tally.dev/backoff-base": "9s", "tally.dev/backoff-max": "9s"}));
-        assert_eq!(decide(&short, &long, &[]), Decision::GoOn { parallelism: None });
+        assert_eq!(decide(&short, &long, Loose::default()), Decision::GoOn { parallelism: None });
         let patch = json!({"tally.dev/backoff-base": "9s", "tally.dev/backoff-max": "9s"});
         assert_eq!(changed_waits(&short, &long), Some(patch));
         let patch = json!({"tally.dev/backoff-base": "1s", "tally.dev/backoff-max": null});
@@ -158,20 +187,37 @@ mod tests {
         assert_eq!(changed_waits(&short, &short), None);
     }
 
+    /// RETRY-4.
+    #[test]
+    fn other_retries_of_a_command_are_the_same_work_and_the_job_keeps_its_own() {
+        let job = |limits: Value| json!({"spec": limits});
+        let (six, none) =
+            (job(json!({"backoffLimit": 6})), job(json!({"backoffLimit": i32::MAX, "backoffLimitPerIndex": 0})));
+        let loose = Loose { retries: true, ..Loose::default() };
+        assert_eq!(decide(&six, &none, loose), Decision::GoOn { parallelism: None });
+        let differ = ["spec.backoffLimit", "spec.backoffLimitPerIndex"].map(str::to_owned).to_vec();
+        assert_eq!(decide(&six, &none, Loose::default()), Decision::Other(differ));
+        assert_eq!(kept_retries(&six, &none).as_deref(), Some("backoffLimit 6, not backoffLimitPerIndex 0"));
+        assert_eq!(kept_retries(&six, &six), None);
+        let many = |most: i32| decide(&six, &job(json!({"backoffLimitPerIndex": 0, "maxFailedIndexes": most})), loose);
+        assert_eq!(many(MOST_FAILED), Decision::GoOn { parallelism: None });
+        assert_eq!(many(1), Decision::Other(vec!["spec.maxFailedIndexes".to_owned()]), "--halt was asked for");
+    }
+
     #[test]
     fn fields_that_are_only_on_one_side_are_differences() {
         let (there, mut wanted) = (job(1, "x", "/a"), job(1, "x", "/a"));
         wanted["spec"]["completions"] = 3.into();
-        assert_eq!(decide(&there, &wanted, &[]), Decision::Other(vec!["spec.completions".to_owned()]));
-        assert_eq!(decide(&wanted, &there, &[]), Decision::Other(vec!["spec.completions".to_owned()]));
+        assert_eq!(decide(&there, &wanted, Loose::default()), Decision::Other(vec!["spec.completions".to_owned()]));
+        assert_eq!(decide(&wanted, &there, Loose::default()), Decision::Other(vec!["spec.completions".to_owned()]));
     }
 
     #[test]
     fn a_finished_job_is_done_unless_it_was_other_work() {
         let mut there = job(1, "x", "/a");
         there["status"] = json!({"conditions": [{"type": "Failed", "status": "True"}]});
-        assert_eq!(decide(&there, &job(7, "x", "/a"), &[]), Decision::Finished);
-        assert!(matches!(decide(&there, &job(1, "y", "/a"), &[]), Decision::Other(_)));
+        assert_eq!(decide(&there, &job(7, "x", "/a"), Loose::default()), Decision::Finished);
+        assert!(matches!(decide(&there, &job(1, "y", "/a"), Loose::default()), Decision::Other(_)));
         there["status"] = json!({"conditions": [{"type": "Failed", "status": "False"}]});
         assert!(!is_finished(&there));
     }

@@ -27,7 +27,6 @@ const MOST_BYTES: usize = 1024 * 1024 - 16 * 1024;
 const MOST_MAPS: usize = 8;
 /// Separates the command from the values of a list.
 const VALUES: &str = ":::";
-const VOLUME: &str = "tally-each";
 /// Letters of the hash in the names of ConfigMaps.
 const HASH_LENGTH: usize = 8;
 
@@ -231,11 +230,11 @@ fn divided(job: Value, mut parts: Vec<PartText>, hash: &str, command: impl Fn(us
             spec["maxFailedIndexes"] = part.rows.into();
         }
         let pod = &mut spec["template"]["spec"];
-        pod["volumes"] = json!([{"name": VOLUME, "projected": {"sources": sources}}]);
+        pod["volumes"] = json!([{"name": each::VOLUME, "projected": {"sources": sources}}]);
         let container = &mut pod["containers"][0];
         container["args"] = container["command"].take();
         container["command"] = command(part.first).iter().map(|word| literal(word)).collect();
-        container["volumeMounts"] = json!([{"name": VOLUME, "mountPath": each::MOUNT, "readOnly": true}]);
+        container["volumeMounts"] = json!([{"name": each::VOLUME, "mountPath": each::MOUNT, "readOnly": true}]);
         if several {
             let first = part.first.to_string();
             spec["template"]["metadata"]["annotations"][FIRST_INDEX] = first.as_str().into();

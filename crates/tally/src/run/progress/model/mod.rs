@@ -78,7 +78,13 @@ pub struct Job {
     pub failed: u32,
     /// Indexes that have failed for good, as the API writes them: `1,3-5`.
     pub failed_indexes: String,
+    /// The same as it was observed, in the numbers of this Job.
+    observed_failed: String,
     failed_index_count: u32,
+    /// Of a Job that has Failed: the indexes that were not run to the end.
+    pub not_run: NotRun,
+    /// The lines of a list that have failed, by index: the first ones.
+    pub failed_lines: Vec<(u32, String)>,
     pub state: State,
     /// When the Job was first observed as finished.
     pub finished_after: Option<Duration>,
@@ -97,6 +103,16 @@ pub struct Job {
     /// What waits before it is retried: the indexes, or None for the Job.
     waits: BTreeMap<Option<u32>, RetryWait>,
     samples: VecDeque<(Duration, u32)>,
+}
+
+/// The indexes that have neither succeeded nor failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotRun {
+    /// As the API writes them: `1,3-5`.
+    pub indexes: String,
+    pub count: u32,
+    /// Failures are counted for the whole Job: some of these may have failed.
+    pub or_failed: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -235,6 +251,10 @@ impl Job {
         self.succeeded.saturating_add(self.failed_index_count)
     }
 
+    pub fn failed_index_count(&self) -> u32 {
+        self.failed_index_count
+    }
+
     /// The wait for a retry that ends first, and how many there are.
     pub fn retry_wait(&self) -> Option<(&RetryWait, usize)> {
         let first = self.waits.values().min_by_key(|wait| wait.until)?;
@@ -317,6 +337,13 @@ impl Job {
 }
 
 impl Model {
+    /// The lines of a list that have failed, by index.
+    pub fn failed_lines(&mut self, uid: &str, lines: Vec<(u32, String)>) {
+        if let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) {
+            job.failed_lines = lines;
+        }
+    }
+
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
@@ -348,7 +375,10 @@ impl Model {
             succeeded: 0,
             failed: 0,
             failed_indexes: String::new(),
+            observed_failed: String::new(),
             failed_index_count: 0,
+            not_run: NotRun::default(),
+            failed_lines: Vec::new(),
             state: State::Waiting,
             finished_after: None,
             was_finished: false,
@@ -409,7 +439,8 @@ impl Model {
     /// Handles an observed state of a Job. Returns whether anything that is shown has changed.
     pub fn saw_job(&mut self, text: &JobText, now: Duration) -> bool {
         let Some(index) = self.by_uid.get(&text.metadata.uid) else { return false };
-        let whole = self.lists.get_mut(index).map(|list| list.parts.observe(text));
+        let mut list = self.lists.get_mut(index);
+        let whole = list.as_mut().map(|list| list.parts.observe(text));
         let text = whole.as_ref().unwrap_or(text);
         let Some(job) = self.jobs.get_mut(*index) else { return false };
         if job.state.is_finished() {
@@ -424,13 +455,16 @@ impl Model {
         job.succeeded = status.succeeded;
         job.failed = status.failed;
         let failed_indexes = status.failed_indexes.as_deref().unwrap_or_default();
-        let shown = text.metadata.original(failed_indexes).unwrap_or_else(|| failed_indexes.to_owned());
-        if job.failed_indexes != shown {
-            job.failed_indexes = shown;
-            let limit = text.spec.completions.unwrap_or(u32::MAX);
-            job.failed_index_count = IndexSet::read_tolerant(failed_indexes, limit).len() as u32;
+        // Those of a list are those of the whole list already.
+        let shown = |indexes: IndexSet| if list.is_some() { indexes } else { text.metadata.original(indexes) };
+        if job.observed_failed != failed_indexes {
+            failed_indexes.clone_into(&mut job.observed_failed);
+            let failed = IndexSet::read_tolerant(failed_indexes, u32::MAX);
+            job.failed_index_count = failed.len() as u32;
+            let is_shown = list.is_some() || text.metadata.retried().is_none();
+            job.failed_indexes = if is_shown { failed_indexes.to_owned() } else { shown(failed).text() };
         }
-        if job.retried.is_none() {
+        if job.retried.is_none() && list.is_none() {
             job.retried = text.metadata.retried().map(str::to_owned);
         }
         job.state = State::of(text);
@@ -438,6 +472,14 @@ impl Model {
         if job.state.is_finished() {
             job.finished_after = Some(now);
             job.stuck = None;
+        }
+        if matches!(job.state, State::Failed { .. }) && text.spec.completion_mode.as_deref() == Some("Indexed") {
+            let not_run = list.as_ref().map_or_else(|| shown(text.not_run()), |list| list.parts.not_run());
+            job.not_run = NotRun {
+                indexes: not_run.text(),
+                count: not_run.len() as u32,
+                or_failed: text.spec.backoff_limit_per_index.is_none(),
+            };
         }
         if matches!(job.state, State::Ending { .. }) || job.state.is_finished() {
             job.waits.clear();
@@ -574,10 +616,11 @@ impl Model {
     /// A Job, or one of its indexes, waits before it is retried.
     pub fn waits(&mut self, uid: &str, mut notice: BackoffNotice, until: Duration) {
         let Some(index) = self.by_uid.get(uid) else { return };
-        let first = self.lists.get(index).map_or(0, |list| list.parts.first_of(uid));
+        let list = self.lists.get(index);
         let Some(job) = self.jobs.get_mut(*index).filter(|job| !job.state.is_finished()) else { return };
         let original = |index: u32| task_index(&index.to_string(), job.retried.as_deref()).unwrap_or(index);
-        notice.index = notice.index.map(|index| original(index) + first);
+        let shown = |index| list.map_or_else(|| original(index), |list| list.parts.index_of(uid, index));
+        notice.index = notice.index.map(shown);
         if job.waits.len() < WAITS || job.waits.contains_key(&notice.index) {
             job.waits.insert(notice.index, RetryWait { notice, until });
         }
