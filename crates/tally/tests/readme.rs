@@ -1,4 +1,4 @@
-//! Runs every command in the README in its order, with an empty home directory.
+//! Runs every command of the README and of docs/recipes.md in its order, with an empty home directory.
 //!
 //! Blocks of `sh` must succeed. A block of `console` is a recording: its commands must print what follows them, except
 //! for times and the suffixes of the names of Pods.
@@ -18,6 +18,8 @@ use support::kubectl::programs;
 use support::server;
 
 const BUILD_AND_RUN: &str = "cargo run --release -- ";
+/// The first command of the README.
+const FIRST: &str = "tally run -n 20 -p 4 -i -- sh -c 'echo index $JOB_COMPLETION_INDEX'";
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 fn root() -> PathBuf {
@@ -129,13 +131,11 @@ fn only_progress_is_left_out() {
     assert_eq!(without_progress(&format!("{progress}{kept}")), kept);
 }
 
-#[test]
-fn the_commands_of_the_readme_work() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+/// Runs the blocks of a page. Returns how many were commands, and how many were recordings.
+fn run(page: &str, person: &mut Person) -> (usize, usize) {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
-    let mut person = Person::new();
     let (mut ran, mut recorded) = (0, 0);
-    for (language, lines) in blocks(&readme) {
+    for (language, lines) in blocks(page) {
         match language {
             "sh" => {
                 let mut script = String::new();
@@ -150,7 +150,7 @@ fn the_commands_of_the_readme_work() {
                 }
                 let (code, said) = person.says(&script);
                 assert_eq!(code, Some(0), "{script}{said}");
-                if ran == 0 {
+                if script.starts_with(FIRST) {
                     let printed = said.lines().filter(|line| line.contains("] index ")).count();
                     assert_eq!(printed, 20, "what tasks print is shown: {said}");
                 }
@@ -162,17 +162,40 @@ fn the_commands_of_the_readme_work() {
                 let (code, said) = person.says(command);
                 assert_eq!(without_progress(&timeless(&said)), expected, "{command}");
                 let failed = expected.contains(": Failed in TIME");
-                assert!(failed || expected.contains(": Complete in TIME"), "nobody can tell how {command} ends");
+                assert!(failed || expected.contains(": Complete in TIME"), "it is not said how {command} ends");
                 assert_eq!(code, Some(i32::from(failed)), "{command}");
                 recorded += 1;
             }
-            _ => panic!("a block of {language:?} in the README: who tests it?"),
+            _ => panic!("a block of {language:?}, which this test does not run"),
         }
     }
-    assert!(ran > 7 && recorded > 0);
+    (ran, recorded)
+}
+
+#[test]
+fn the_commands_of_the_readme_work() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let mut person = Person::new();
+    let (ran, recorded) = run(&readme, &mut person);
+    assert!(ran > 4 && recorded > 0);
     let first = blocks(&readme).swap_remove(0).1;
-    let command = "run --completions 20 --parallelism 4 --indexed -- sh -c 'echo index $JOB_COMPLETION_INDEX'";
-    assert_eq!(first, [&format!("{BUILD_AND_RUN}{command}"), "make test"]);
+    assert_eq!(first, [&FIRST.replace("tally ", BUILD_AND_RUN), "make test"]);
     let done = fs::read_to_string(person.home.path().join("done.txt")).unwrap();
     assert_eq!(done.lines().count(), 100, "the second run of the same command ran nothing again");
+}
+
+/// A person reads it in five minutes, also in a terminal.
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
+    let long: Vec<&str> = readme.lines().filter(|line| line.chars().count() > 100).collect();
+    assert_eq!(long, [""; 0]);
+}
+
+#[test]
+fn the_recipes_work() {
+    let recipes = fs::read_to_string(root().join("docs/recipes.md")).unwrap();
+    let (ran, _) = run(&recipes, &mut Person::new());
+    assert!(ran > 12, "{ran}");
 }
