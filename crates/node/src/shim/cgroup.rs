@@ -4,7 +4,8 @@
 //! What cannot be limited is said (`Limits::unenforced`), and processes run in the same way.
 //!
 //! The shim itself is in a group of its own, and so is everything that it starts: if it is killed, the next one kills what
-//! is in that group. This costs a container nothing, which a group for each would not.
+//! is in that group. This costs a container nothing, which a group for each would not. Where no group can be made, the shim
+//! has a guard (`guard.rs`).
 //!
 //! ```text
 //! HOME                       the group in which the node was started, in each hierarchy that is used
