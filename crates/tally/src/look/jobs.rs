@@ -14,6 +14,7 @@ use crate::run::parts::{FIRST_INDEX, PART_OF};
 use crate::run::progress::report::precise_time;
 use crate::run::progress::view::originals;
 use crate::run::progress::words::duration;
+use crate::run::submit::retry;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRow {
@@ -36,6 +37,8 @@ pub struct JobRow {
     pub open_indexes: IndexSet,
     /// Failures are counted for each index: what has not failed was not run to the end.
     pub knows_failed: bool,
+    /// It has Failed, and everything of it has succeeded since: the last Job that ran a part of it.
+    pub succeeded_since: Option<String>,
     /// In milliseconds since 1970.
     pub created_at: Option<i64>,
     pub started_at: Option<i64>,
@@ -58,8 +61,10 @@ pub fn rows(jobs: &[Value], idle: bool, waits: &Waits) -> Vec<JobRow> {
         job["metadata"]["annotations"][FIRST_INDEX].as_str().and_then(|first| first.parse::<u32>().ok()).unwrap_or(0)
     };
     sorted.sort_by_key(|job| first(job));
+    let since = retry::succeeded_since(jobs);
     for job in sorted {
         let mut row = JobRow::of(job, idle);
+        row.succeeded_since = since.get(&row.uid).cloned();
         if let Some(wait) = waits.get(&row.uid) {
             row.set_wait(wait);
         }
@@ -130,6 +135,7 @@ impl JobRow {
             retried_indexes: IndexSet::read_tolerant(retried.unwrap_or_default(), u32::MAX),
             open_indexes: originals(open, retried),
             knows_failed: !spec["backoffLimitPerIndex"].is_null(),
+            succeeded_since: None,
             created_at: time(&metadata["creationTimestamp"]),
             started_at: time(&status["startTime"]),
             finished_at: time(&status["completionTime"]).or_else(|| ended.and_then(time)),
@@ -142,9 +148,13 @@ impl JobRow {
         (self.reason, self.message) = (wait.reason.to_owned(), wait.message.clone());
     }
 
-    /// Why it waits, in a sentence. Empty: it does not, or that is not known.
-    pub fn why(&self) -> &str {
-        if self.state == "Waiting" { &self.message } else { "" }
+    /// Why it waits, or what has become of it since it Failed, in a sentence. Empty: there is nothing to say.
+    pub fn why(&self) -> String {
+        match &self.succeeded_since {
+            Some(last) => format!("All of it has succeeded since, with {last}."),
+            None if self.state == "Waiting" => self.message.clone(),
+            None => String::new(),
+        }
     }
 
     /// A Job that was deleted: its attempts are known, the Job itself is not.
@@ -283,7 +293,7 @@ impl JobRow {
         json!({
             "namespace": self.namespace, "name": self.name, "uid": self.uid, "state": self.state, "reason": self.reason,
             "message": self.message, "succeeded": self.succeeded, "failed": self.failed, "active": self.active,
-            "completions": self.total, "failedIndexes": self.failed_indexes,
+            "completions": self.total, "failedIndexes": self.failed_indexes, "succeededSince": self.succeeded_since,
             "notRun": self.not_run().map(IndexSet::text).unwrap_or_default(),
             "notRunCount": self.not_run().map_or(0, IndexSet::len), "createdAt": at(self.created_at),
             "startedAt": at(self.started_at), "finishedAt": at(self.finished_at), "seconds": seconds,
@@ -390,7 +400,7 @@ mod tests {
             |uid: &str| (uid.to_owned(), Wait { reason: "Unschedulable", message: "It fits nowhere.".to_owned() });
         let whole = |waits: &[&str]| {
             let row = rows(&jobs, false, &waits.iter().map(|uid| wait(uid)).collect()).remove(0);
-            (row.state.clone(), row.why().to_owned())
+            (row.state.clone(), row.why())
         };
         assert_eq!(whole(&["u-list-1"]), ("Waiting".to_owned(), "It fits nowhere.".to_owned()));
         assert_eq!(whole(&["u-other"]), ("Running".to_owned(), String::new()));

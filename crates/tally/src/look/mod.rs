@@ -182,7 +182,7 @@ fn print_jobs(rows: &[JobRow], dropped: DroppedRecords, place: &Place) {
             if several {
                 cells[0] = format!("{}/{}", row.namespace, row.name);
             }
-            cells.extend(waits.then(|| row.why().to_owned()));
+            cells.extend(waits.then(|| row.why()));
             table.row(cells);
         }
         match table::columns_of_terminal().filter(|_| waits) {

@@ -17,7 +17,7 @@ pub mod on_cluster;
 mod outcome;
 pub mod parts;
 pub mod progress;
-mod submit;
+pub mod submit;
 mod tui;
 
 use std::path::{Path, PathBuf};
@@ -365,8 +365,12 @@ async fn to_the_end(
             None => model.follow(&job.namespace, &job.name, &job.uid),
         }
     }
+    let since = match placed.iter().any(|job| job.how == Submission::Finished) {
+        true => retry::succeeded_since(&retry::stored(&cluster.registry)?),
+        false => Default::default(),
+    };
     for job in submit::as_shown(&placed) {
-        tell(output, model, &job, data_dir.as_deref());
+        tell(output, model, &job, data_dir.as_deref(), since.get(&job.uid));
     }
     let over = follow::over(&cluster.registry)?;
     model.knows_of(&over);
@@ -557,7 +561,13 @@ async fn place(
     Ok(placed)
 }
 
-fn tell(output: &mut Output, model: &mut Model, job: &SubmittedJob, data_dir: Option<&Path>) {
+fn tell(
+    output: &mut Output,
+    model: &mut Model,
+    job: &SubmittedJob,
+    data_dir: Option<&Path>,
+    succeeded_since: Option<&String>,
+) {
     let Some(directory) = data_dir else { return };
     let directory = quoted(directory);
     let name = &job.name;
@@ -573,11 +583,14 @@ fn tell(output: &mut Output, model: &mut Model, job: &SubmittedJob, data_dir: Op
             output.note(&format!("Job {name:?} was left unfinished in {directory} and resumes, too"))
         }
         Submission::Finished => {
-            model.was_finished(&job.uid);
-            output.note(&format!(
-                "Job {name:?} in {directory} is already finished; use --again to run it again, --resume to run what has not \
-                 succeeded"
-            ));
+            model.was_finished(&job.uid, succeeded_since.cloned());
+            output.note(&match succeeded_since {
+                Some(_) => format!("Job {name:?} in {directory} is already finished; use --again to run it again"),
+                None => format!(
+                    "Job {name:?} in {directory} is already finished; use --again to run it again, --resume to run what \
+                     has not succeeded"
+                ),
+            });
         }
     }
 }

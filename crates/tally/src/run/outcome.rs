@@ -51,7 +51,8 @@ impl RunError {
 }
 
 pub fn exit_code(model: &Model, ended: &End) -> u8 {
-    let complete = model.jobs().iter().all(|job| matches!(job.state, State::Complete { .. }));
+    let is_complete = |job: &Job| matches!(job.state, State::Complete { .. }) || job.succeeded_since.is_some();
+    let complete = model.jobs().iter().all(is_complete);
     match (ended, complete) {
         (End::Interrupted, _) => INTERRUPTED,
         (End::Finished, true) => 0,

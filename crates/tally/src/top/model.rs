@@ -572,7 +572,7 @@ mod tests {
         let all: BTreeSet<String> = ["u-a", "u-c"].map(str::to_owned).into();
         let state = |model: &Model, uid: &str| {
             let row = &model.jobs[uid].row;
-            (row.state.clone(), row.why().to_owned())
+            (row.state.clone(), row.why())
         };
         model.set_waits(&all, [("u-a".to_owned(), wait)].into());
         assert_eq!(state(&model, "u-a"), ("Waiting".to_owned(), "It fits nowhere.".to_owned()));

@@ -166,7 +166,7 @@ fn jobs(frame: &mut Frame<'_>, model: &Model, area: Rect, now: i64) {
     let (chosen, all): (usize, Vec<&ListedJob>) = (model.chosen_at(), model.jobs().collect());
     let why = |job: &ListedJob| -> Vec<String> {
         let columns = usize::from(area.width).saturating_sub(WHY_INDENT.len());
-        let lines = wrapped(&harmless(job.row.why()), columns);
+        let lines = wrapped(&harmless(&job.row.why()), columns);
         lines.into_iter().take(WHY_LINES).map(|line| format!("{WHY_INDENT}{line}")).collect()
     };
     // A Job that waits has more than one line.
@@ -239,7 +239,8 @@ fn job(frame: &mut Frame<'_>, model: &Model, area: Rect, now: i64) {
         let (label, text) = line.split_at_checked(LABEL).unwrap_or(("", &line));
         lines.extend(folded(label, text, LABEL, columns).into_iter().map(Line::raw));
     }
-    let shown = open.explanation.iter().filter(|line| !line.contains(listed.row.why()) || listed.row.why().is_empty());
+    let why = listed.row.why();
+    let shown = open.explanation.iter().filter(|line| why.is_empty() || !line.contains(&why));
     for line in shown {
         let style = Style::new().fg(Color::Yellow);
         let folded = folded("", &harmless(line), WHY_INDENT.len(), columns);

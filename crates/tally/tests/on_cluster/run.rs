@@ -249,7 +249,7 @@ fn what_was_not_run_is_said_and_run() {
     let command = ["--", "sh", "-c", &script, "sh", "{}", ":::", "a", "b", "c", "d", "e"];
     let halted = server.tally(&[&flags[..], &command].concat());
     assert_eq!(halted.code, Some(1), "{}", halted.err);
-    for told in ["sum: failed line 2: c\n", "sum: not run to the end: 2 of 5, indexes 3,4\n"] {
+    for told in ["sum: failed index 2: c\n", "sum: not run to the end: 2 of 5, indexes 3,4\n"] {
         assert!(halted.err.contains(told), "{told}: {}", halted.err);
     }
     let shown = server.tally(&["show", "sum", "-o", "json"]).json();

@@ -42,7 +42,7 @@ const OTHERS: [&str; 28] = [
 ];
 
 /// Every flag that changes the Job, alone or with those that belong to it.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "-- true",
     "--completions 5 --parallelism 2 -- true",
     "-n 4 -p 2 --indexed --clean-env -- sh -c 'test $JOB_COMPLETION_INDEX -lt 4'",
@@ -58,6 +58,7 @@ const COMMANDS: [&str; 18] = [
     "--pending-timeout 10m --ttl 1h --env A=b --workdir / --cpu 1m --memory 1Mi -- sh -c 'test $A$PWD = b/'",
     "--restart OnFailure --backoff-limit 3 -- sh -c 'test -e done || { touch done; exit 1; }'",
     "--each list -- test {}",
+    "--each list --literal {x} -- test {x}{}",
     "--each zeros --null -- test {}",
     "--each points.csv --columns -- test {x} -lt {y}",
     "--each-glob \"$PWD/*.txt\" --each list --zip -- test -e {1} -o -e {2}",

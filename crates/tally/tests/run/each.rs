@@ -471,7 +471,7 @@ fn a_list_of_several_jobs_is_shown_as_one() {
     let command = ["--each", "list", "--name", "long", "-p", "4", "--", "sh", "-c", script];
     let plain = ends(here, &command);
     assert_eq!(plain.code, Some(1), "{}{}", plain.out, plain.err);
-    let line = |index: u32| format!("long: failed line {index}: {index:02}{}~\n", "x".repeat(97));
+    let line = |index: u32| format!("long: failed index {index}: {index:02}{}~\n", "x".repeat(97));
     let counts = format!("{}/{LINES} succeeded, 2 failed\nlong: failed indexes 3,87\n", LINES - 2);
     let expected = format!("{counts}{}{}", line(3), line(87));
     assert!(plain.err.contains("\nlong: Failed in ") && plain.err.ends_with(&expected), "{}", plain.err);
@@ -510,7 +510,7 @@ fn what_is_left_of_a_list_of_several_jobs_is_run_as_one() {
         format!("Job \"long-retry-1\" runs the indexes of Job \"long\" that have not succeeded: 3-{}", LINES - 1);
     assert!(second.err.contains(&told), "{}", second.err);
     assert!(second.err.contains("\nlong-retry-1: failed indexes 87\n"), "{}", second.err);
-    assert!(second.err.contains("long-retry-1: failed line 87: 87xxx"), "{}", second.err);
+    assert!(second.err.contains("long-retry-1: failed index 87: 87xxx"), "{}", second.err);
     fs::write(here.join("better"), "").unwrap();
     // Where 87 ended its Job before the last lines, they are run as well.
     let third = ends(here, &resume);

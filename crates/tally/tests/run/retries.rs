@@ -67,7 +67,7 @@ fn retries_are_counted_for_each_index() {
     let flags = ["--retries", "2", "--retry-delay", "0", "--logs=none"];
     let said = ends_with(1, &[&flags[..], &["--", "sh", "-c", script, text(&ran), ":::", "a", "b", "c"]].concat());
     assert_eq!(lines(&ran), ["a", "b", "b", "b", "c"]);
-    assert!(said.out.contains("2/3 succeeded, 3 failed\n") && said.out.contains("failed line 1: b\n"), "{}", said.out);
+    assert!(said.out.contains("2/3 succeeded, 3 failed\n") && said.out.contains("failed index 1: b\n"), "{}", said.out);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn of_a_thousand_lines_ten_fail_and_only_they_are_run_again() {
     let failed: Vec<u32> = (0..10).map(|hundred| hundred * 100 + 37).collect();
     assert!(said.out.contains("; 990/1000 succeeded, 10 failed\n"), "{}", said.out);
     for index in &failed {
-        assert!(said.out.contains(&format!("\nsum: failed line {index}: line {index}\n")), "{}", said.out);
+        assert!(said.out.contains(&format!("\nsum: failed index {index}: line {index}\n")), "{}", said.out);
     }
     assert!(said.err.contains(&format!("`tally run --data-dir {} --resume sum`", text(&data))), "{}", said.err);
     fs::remove_file(&ran).unwrap();
@@ -160,6 +160,29 @@ fn what_was_not_run_is_said_and_resumed() {
     assert_eq!(lines(&ran), expected, "every line has succeeded once");
     let said = ends_with(0, &["--data-dir", text(&data), "--resume"]);
     assert!(said.err.contains("nothing is left to run: everything of Job \"sum\" has succeeded"), "{}", said.err);
+    // The same command knows of it, and so does the list.
+    let said = ends_with(0, &[&flags[..], &command].concat());
+    let since = "sum: had Failed before this run, and all of it has succeeded since, with sum-retry-2\n";
+    assert_eq!((said.out.as_str(), said.err.contains("--resume")), (since, false), "{}", said.err);
+    let mut ps = Command::new(env!("CARGO_BIN_EXE_tally"));
+    let ps = said_of(ps.args(["ps", "--data-dir", text(&data)])).out;
+    let row = ps.lines().find(|row| row.starts_with("sum ")).unwrap();
+    assert!(row.contains("Failed") && row.ends_with("All of it has succeeded since, with sum-retry-2."), "{ps}");
+}
+
+/// RETRY-6.
+#[test]
+fn lines_that_fail_again_do_not_keep_the_others_from_being_resumed() {
+    let directory = directory();
+    let [data, ran] = ["d", "ran"].map(|name| directory.path().join(name));
+    let script = "case $0 in a|b) exit 1;; esac; echo $0 >> \"$1\"";
+    let flags = ["--data-dir", text(&data), "--name", "sum", "-p", "1", "--halt", "now,fail=2", "--logs=none"];
+    let command = ["--", "sh", "-c", script, "{}", text(&ran), ":::", "a", "b", "c", "d"];
+    let said = ends_with(1, &[&flags[..], &command].concat());
+    assert!(said.out.contains("sum: not run to the end: 2 of 4, indexes 2,3\n"), "{}", said.out);
+    let said = ends_with(1, &["--data-dir", text(&data), "--resume", "--logs=none"]);
+    assert!(said.out.contains("sum-retry-1: failed indexes 0,1\n"), "{}", said.out);
+    assert_eq!(lines(&ran), ["c", "d"]);
 }
 
 #[test]

@@ -142,6 +142,12 @@ pub fn result(job: &Job) -> &'static str {
 
 /// The final summary of a Job. `stopped`: what a stop has done to a Job that is not finished.
 pub fn summary(job: &Job, now: Duration, stopped: &str) -> Vec<String> {
+    if let Some(last) = &job.succeeded_since {
+        return vec![format!(
+            "{}: had Failed before this run, and all of it has succeeded since, with {last}",
+            job.name
+        )];
+    }
     let took = duration(job.finished_after.unwrap_or(now));
     let how = match (&job.state, job.was_finished) {
         (State::Complete { .. }, true) => "was Complete before this run".to_owned(),
@@ -157,7 +163,7 @@ pub fn summary(job: &Job, now: Duration, stopped: &str) -> Vec<String> {
         lines.push(format!("{}: failed indexes {}", job.name, job.failed_indexes));
     }
     for (index, line) in &job.failed_lines {
-        lines.push(format!("{}: failed line {index}: {}", job.name, cut(&harmless(line), LINE_WIDTH)));
+        lines.push(format!("{}: failed index {index}: {}", job.name, cut(&harmless(line), LINE_WIDTH)));
     }
     let more = (job.failed_index_count() as usize).saturating_sub(job.failed_lines.len());
     if more > 0 && !job.failed_lines.is_empty() {
@@ -284,7 +290,8 @@ pub fn summary_json(job: &Job, now: Duration, data_dir: Option<&str>, at: &str) 
         "result": result(job), "reason": reason, "message": message, "failedIndexes": job.failed_indexes,
         "failedLines": job.failed_lines.iter().map(|(index, line)| json!({"index": index, "line": line})).collect::<Vec<_>>(),
         "notRun": job.not_run.indexes, "notRunCount": job.not_run.count,
-        "seconds": if job.was_finished { 0.0 } else { seconds }, "ranBefore": job.was_finished, "dataDir": data_dir,
+        "seconds": if job.was_finished { 0.0 } else { seconds }, "ranBefore": job.was_finished, "succeededSince": job.succeeded_since,
+        "dataDir": data_dir,
     });
     with(with(event("summary", job, at), counts_json(job)), more)
 }
@@ -364,7 +371,7 @@ mod tests {
             model.jobs()[0].clone()
         };
         let job = halted(json!(0));
-        let line = format!("sum: failed line 3: long {}~", "x".repeat(94));
+        let line = format!("sum: failed index 3: long {}~", "x".repeat(94));
         let expected = [
             "sum: failed indexes 3,4",
             &line,

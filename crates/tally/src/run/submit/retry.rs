@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tally_api::options::ListOptions;
 use tally_core::indexes::IndexSet;
+use tally_core::job::HALT_ANNOTATION;
 use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_registry::{Object, Registry, Target};
 use thiserror::Error;
@@ -22,6 +23,8 @@ use crate::run::progress::view;
 pub const RETRY_OF_ANNOTATION: &str = "tally.dev/retry-of";
 /// All annotations of an object may have 256 KiB. This leaves some for others.
 const LONGEST_LIST: usize = 200 * 1024;
+/// Above this number of completions the API asks for a `maxFailedIndexes`.
+const MOST_WITHOUT_LIMIT: u64 = 100_000;
 /// Longer lists of indexes are not shown in messages.
 const LONGEST_SHOWN: usize = 200;
 
@@ -346,6 +349,19 @@ fn nothing_ready(works: &[Work<'_>], which: Selection, place: &str) -> Result<Pl
     }
 }
 
+/// The Jobs that have Failed and of which everything has succeeded since: the last Job that ran a part of each, by UID.
+pub fn succeeded_since(all: &[Value]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for work in works(all).iter().filter(|work| work.open().is_none() && !work.has_work(Selection::NotSucceeded)) {
+        for chain in work.chains.iter().filter(|chain| chain.jobs.len() > 1) {
+            let failed = chain.jobs.iter().filter(|job| !is_complete(job));
+            let uids = failed.filter_map(|job| job["metadata"]["uid"].as_str());
+            found.extend(uids.map(|uid| (uid.to_owned(), name_of(chain.newest()).to_owned())));
+        }
+    }
+    found
+}
+
 fn succeeded(work: &Work<'_>) -> String {
     format!("nothing is left to run: everything of Job {:?} has succeeded", work.name)
 }
@@ -418,7 +434,7 @@ fn create(all: &[Value], work: &Work<'_>, which: Selection) -> Result<Plan, Retr
     let mut whole = IndexResults::default();
     for chain in work.chains.iter().filter(|chain| chain.has_work(which)) {
         if !chain.is_indexed() {
-            created.push(made(chain, &new_name, chain.runs_left(), None));
+            created.push(made(chain, &new_name, chain.runs_left(), None, which));
             continue;
         }
         let results = chain.results();
@@ -428,7 +444,7 @@ fn create(all: &[Value], work: &Work<'_>, which: Selection) -> Result<Plan, Retr
             return Err(RetryError::TooLong { flag: which.flag(), name: name.clone() });
         }
         whole.add(&IndexResults { all: indexes.clone(), ..IndexResults::default() }, chain.first());
-        let mut job = made(chain, &new_name, indexes.len() as u64, Some(&list));
+        let mut job = made(chain, &new_name, indexes.len() as u64, Some(&list), which);
         if let Some(part) = ListPart::of(chain.root()) {
             let number = created.len();
             job["metadata"]["name"] = format!("{new_name}-{number}").into();
@@ -452,7 +468,7 @@ fn create(all: &[Value], work: &Work<'_>, which: Selection) -> Result<Plan, Retr
 }
 
 /// A Job with `count` completions, and everything else from the newest of the chain. `list`: the indexes.
-fn made(chain: &Chain<'_>, new_name: &str, count: u64, list: Option<&str>) -> Value {
+fn made(chain: &Chain<'_>, new_name: &str, count: u64, list: Option<&str>, which: Selection) -> Value {
     let newest = chain.newest();
     let (name, uid) = (name_of(newest), newest["metadata"]["uid"].as_str().unwrap_or_default());
     let mut spec = newest["spec"].clone();
@@ -461,6 +477,10 @@ fn made(chain: &Chain<'_>, new_name: &str, count: u64, list: Option<&str>) -> Va
         // A success policy is about the indexes of the first Job.
         fields
             .retain(|field, _| field != "suspend" && field != "successPolicy" && (own_selector || field != "selector"));
+        // RETRY-6: the indexes that have failed may fail again, and must not keep the others from being run.
+        if which == Selection::NotSucceeded && count <= MOST_WITHOUT_LIMIT {
+            fields.remove("maxFailedIndexes");
+        }
     }
     if !spec["completions"].is_null() {
         spec["completions"] = count.into();
@@ -474,12 +494,16 @@ fn made(chain: &Chain<'_>, new_name: &str, count: u64, list: Option<&str>) -> Va
     if let Some(part) = ListPart::of(chain.root()) {
         spec["parallelism"] = u64::from(part.parallelism).min(count).max(1).into();
     }
+    let has_limit = !spec["maxFailedIndexes"].is_null();
     let template = &mut spec["template"]["metadata"];
     if let Some(labels) = template["labels"].as_object_mut() {
         labels.retain(|label, _| !GENERATED.contains(&label.as_str()));
     }
     let mut annotations = newest["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     annotations.retain(|name, _| ![PART_OF, FIRST_INDEX, PARALLELISM].contains(&name.as_str()));
+    if !has_limit {
+        annotations.remove(HALT_ANNOTATION);
+    }
     annotations.insert(RETRY_OF_ANNOTATION.to_owned(), format!("{name}/{uid}").into());
     if let Some(list) = list {
         template["annotations"][RETRY_INDEXES_ANNOTATION] = list.into();

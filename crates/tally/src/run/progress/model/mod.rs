@@ -90,6 +90,8 @@ pub struct Job {
     pub finished_after: Option<Duration>,
     /// It was finished before this run began.
     pub was_finished: bool,
+    /// It had Failed, and everything of it has succeeded since: the last Job that ran a part of it.
+    pub succeeded_since: Option<String>,
     /// The newest last.
     pub failures: VecDeque<PodFailure>,
     /// A Pod that cannot start, and why.
@@ -382,6 +384,7 @@ impl Model {
             state: State::Waiting,
             finished_after: None,
             was_finished: false,
+            succeeded_since: None,
             failures: VecDeque::new(),
             stuck: None,
             standstill: None,
@@ -527,10 +530,11 @@ impl Model {
         }
     }
 
-    /// Marks a Job that was finished when this run began.
-    pub fn was_finished(&mut self, uid: &str) {
+    /// Marks a Job that was finished when this run began. `succeeded_since`: the Job with which it succeeded after all.
+    pub fn was_finished(&mut self, uid: &str, succeeded_since: Option<String>) {
         if let Some(job) = self.by_uid.get(uid).and_then(|index| self.jobs.get_mut(*index)) {
             job.was_finished = true;
+            job.succeeded_since = succeeded_since;
         }
     }
 
