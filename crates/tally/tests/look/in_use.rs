@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::tool::{Running, attempts, command, directory, eventually, said, tally, text};
+use crate::tool::{Running, Watched, attempts, command, directory, eventually, tally, text};
 
 fn job(data: &str, state: &str) -> Option<Value> {
     let said = tally(&["ps", "--data-dir", data, "-o", "json"]);
@@ -39,16 +39,17 @@ fn a_run_is_looked_at_while_it_goes_on() {
     eventually("both have printed", || (so_far() == "sum[0] begin 0\nsum[1] begin 1\n").then_some(()));
 
     let follow = ["logs", "sum", "--data-dir", text(&data), "-f"];
-    let follow = command(&follow).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let follow = Watched::start(&mut command(&follow));
     let one = ["logs", "sum", "--data-dir", text(&data), "-f", "--index", "1"];
-    let one = command(&one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let one = Watched::start(&mut command(&one));
+    follow.prints(&["sum[0] begin 0", "sum[1] begin 1"]);
+    one.prints(&["begin 1"]);
     std::fs::write(&release, "").unwrap();
-    let followed = said(follow.wait_with_output().unwrap());
+    let followed = follow.ends();
     let mut lines: Vec<&str> = followed.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["sum[0] begin 0", "sum[0] end 0", "sum[1] begin 1", "sum[1] end 1"], "{}", followed.err);
-    assert_eq!(said(one.wait_with_output().unwrap()).out, "begin 1\nend 1\n");
+    assert_eq!(one.ends().out, "begin 1\nend 1\n");
     assert!(run.0.wait().unwrap().success());
     let after = tally(&["show", "sum", "--data-dir", text(&data), "-o", "json"]).json();
     assert_eq!((&after["job"]["state"], attempts(&after).len()), (&json!("Complete"), 2));

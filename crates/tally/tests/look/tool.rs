@@ -54,6 +54,50 @@ impl Drop for Running {
     }
 }
 
+/// A command whose output can be read while it runs. Killed when dropped.
+pub struct Watched {
+    child: Child,
+    output: tempfile::TempDir,
+}
+
+impl Watched {
+    pub fn start(command: &mut Command) -> Self {
+        let output = directory();
+        let file = |name: &str| std::fs::File::create(output.path().join(name)).unwrap();
+        let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        Self { child, output }
+    }
+
+    fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.output.path().join(name)).unwrap()).into_owned()
+    }
+
+    /// Waits until it has printed all of these.
+    pub fn prints(&self, texts: &[&str]) {
+        eventually(&format!("it prints {texts:?}"), || {
+            let all = self.read("out") + &self.read("err");
+            texts.iter().all(|text| all.contains(text)).then_some(())
+        });
+    }
+
+    #[allow(dead_code, reason = "not every test sends signals")]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn ends(mut self) -> Said {
+        let code = self.child.wait().unwrap().code();
+        Said { code, out: self.read("out"), err: self.read("err") }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + GIVE_UP_AFTER;
     loop {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::server::{Server, signal};
-use crate::tool::{Running, command, directory, eventually, said, tally, text};
+use crate::tool::{Running, Watched, command, directory, eventually, tally, text};
 
 const WAITS: &str =
     "echo begin $JOB_COMPLETION_INDEX; while [ ! -e GO ]; do sleep 0.05; done; echo end; exit $JOB_COMPLETION_INDEX";
@@ -18,17 +18,17 @@ fn a_job_of_a_cluster_is_followed_to_its_end() {
     let job = ["--image", "i", "--name", "sum", "-n", "3", "-p", "2", "-i", "--backoff-limit-per-index", "0"];
     let mut run = Running(server.spawn(&[&["run"], &job[..], &["--", "sh", "-c", &script]].concat()));
     server.runs("sum", 2);
-    let detached = server.spawn(&["attach", "sum", "--logs=none"]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    signal(&detached, "INT");
-    let detached = said(detached.wait_with_output().unwrap());
+    let detached = Watched::start(&mut server.command(&["attach", "sum", "--logs=none"]));
+    detached.prints(&["2 active"]);
+    signal(detached.id(), "INT");
+    let detached = detached.ends();
     assert_eq!(detached.code, Some(130), "{}", detached.err);
     assert!(detached.err.contains("the Job goes on; follow it again with `tally attach job/sum"), "{}", detached.err);
 
-    let attached = server.spawn(&["attach", "job/sum"]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let attached = Watched::start(&mut server.command(&["attach", "job/sum"]));
+    attached.prints(&["sum[0] begin 0", "sum[1] begin 1"]);
     std::fs::write(&release, "").unwrap();
-    let attached = said(attached.wait_with_output().unwrap());
+    let attached = attached.ends();
     assert_eq!(attached.code, Some(1), "{}", attached.err);
     let mut lines: Vec<&str> = attached.out.lines().collect();
     lines.sort_unstable();
@@ -66,10 +66,10 @@ fn a_run_on_this_machine_is_followed_through_its_data_directory() {
         (shown["job"]["active"] == 2).then_some(())
     });
     let attach = ["attach", "sum", "--data-dir", text(&data)];
-    let attached = command(&attach).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let attached = Watched::start(&mut command(&attach));
+    attached.prints(&["sum[0] begin 0", "sum[1] begin 1"]);
     std::fs::write(&release, "").unwrap();
-    let attached = said(attached.wait_with_output().unwrap());
+    let attached = attached.ends();
     assert_eq!(attached.code, Some(0), "{}", attached.err);
     let mut lines: Vec<&str> = attached.out.lines().collect();
     lines.sort_unstable();
@@ -93,10 +93,10 @@ fn a_run_that_is_killed_ends_those_who_follow_it() {
         let shown: Value = serde_json::from_str(&shown.out).ok()?;
         (shown["job"]["active"] == 1).then_some(())
     });
-    let attached = command(&attach).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let attached = Watched::start(&mut command(&[&attach[..], &["--logs=prefix"]].concat()));
+    attached.prints(&["1 active"]);
     drop(run);
-    let attached = said(attached.wait_with_output().unwrap());
+    let attached = attached.ends();
     assert_eq!(attached.code, Some(3), "{}", attached.err);
     assert!(attached.err.contains("has ended before the Job"), "{}", attached.err);
     let idle = tally(&attach);

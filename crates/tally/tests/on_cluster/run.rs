@@ -101,7 +101,7 @@ fn ctrl_c_deletes_the_job_or_leaves_it() {
         child
     };
     let deleted = run("deleted", &[]);
-    signal(&deleted, "INT");
+    signal(deleted.id(), "INT");
     let deleted = said(deleted.wait_with_output().unwrap());
     assert_eq!(deleted.code, Some(130), "{}", deleted.err);
     assert!(deleted.err.contains("tally: Job \"deleted\" was deleted"), "{}", deleted.err);
@@ -109,7 +109,7 @@ fn ctrl_c_deletes_the_job_or_leaves_it() {
     assert!(server.job("deleted").is_none());
 
     let left = run("left", &["--on-interrupt=detach"]);
-    signal(&left, "INT");
+    signal(left.id(), "INT");
     let left = said(left.wait_with_output().unwrap());
     assert_eq!(left.code, Some(130), "{}", left.err);
     assert!(

@@ -29,7 +29,7 @@ impl Server {
     /// The process ends in order; its tasks are started again when it is.
     pub fn stop(&mut self) {
         let mut process = self.process.take().unwrap();
-        signal(&process.0, "TERM");
+        signal(process.0.id(), "TERM");
         process.0.wait().unwrap();
     }
 
@@ -74,9 +74,9 @@ impl Server {
     }
 }
 
-pub fn signal(child: &Child, name: &str) {
+pub fn signal(process: u32, name: &str) {
     // `kill` is built into every shell; not every machine has it as a program.
-    assert!(Command::new("sh").args(["-c", &format!("kill -s {name} {}", child.id())]).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &format!("kill -s {name} {process}")]).status().unwrap().success());
 }
 
 /// What differs between two runs of the same work: suffixes of Pods, times, rates, and notes about the place.

@@ -99,10 +99,10 @@ async fn a_terminal_has_the_size_of_the_clients() {
         terminal.resize(101, 33);
         terminal.await_text("resized\r\n");
         // Ctrl-C ends what runs in the foreground, and not the shell.
-        terminal.type_in("sleep 1000 || echo inter''rupted\n");
-        eventually("sleep runs", || {
-            kubectl.run(&["exec", "p", "--", "pgrep", "-f", "sleep 1000"]).out.lines().count() > 1
-        });
+        // A number of its own: on a node that does not isolate, the processes of other tests are seen.
+        let sleep = format!("sleep 1000.{}{}", std::process::id(), u8::from(isolates(&kubectl)));
+        terminal.type_in(&format!("{sleep} || echo inter''rupted\n"));
+        eventually("sleep runs", || kubectl.run(&["exec", "p", "--", "pgrep", "-f", &sleep]).code == Some(0));
         terminal.type_in("\u{3}");
         terminal.type_in("exit 7\n");
         let (code, shown) = terminal.end();
