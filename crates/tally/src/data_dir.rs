@@ -1,9 +1,9 @@
 //! Where a cluster stores its state: the data directory and the objects in it.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,9 @@ impl Temporary {
         let prefix = prefix.as_deref().unwrap_or("tally-");
         // Another process that sweeps may remove the directory before it is locked.
         for _ in 0..100 {
-            let made = tempfile::Builder::new().prefix(prefix).tempdir_in(&parent);
+            // Not by the umask: it has keys and a kubeconfig.
+            let own = Permissions::from_mode(0o700);
+            let made = tempfile::Builder::new().prefix(prefix).permissions(own).tempdir_in(&parent);
             let made = made.context("cannot create a temporary directory; set TMPDIR")?;
             if let Some(held) = hold(made.path()) {
                 return Ok(Self { path: made.keep(), _held: held });

@@ -194,6 +194,33 @@ fn two_cannot_share_a_directory() {
     TcpStream::connect(first.address()).expect("the first still serves");
 }
 
+/// Another user could put a kubeconfig of their own in the place of this one.
+#[test]
+fn a_temporary_directory_is_closed_to_others_whatever_the_umask() {
+    let parent = directory();
+    let script = "umask 000; exec \"$0\" up --ephemeral --listen 127.0.0.1:0";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tally")]).env("TMPDIR", parent.path()).stdin(Stdio::null());
+    let server = Running::start(&mut command);
+    let mut files = 0;
+    let mut ahead: Vec<PathBuf> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(ahead.len(), 1);
+    assert_eq!(fs::metadata(&ahead[0]).unwrap().permissions().mode() & 0o777, 0o700);
+    while let Some(path) = ahead.pop() {
+        let about = fs::metadata(&path).unwrap();
+        let is_secret = path.ends_with("kubeconfig") || path.parent().is_some_and(|parent| parent.ends_with("pki"));
+        if about.is_dir() {
+            ahead.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if is_secret {
+            assert_eq!(about.permissions().mode() & 0o777, 0o600, "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files >= 3, "the keys, the token and the kubeconfig");
+    server.signal("TERM");
+    assert!(server.end().success());
+}
+
 #[test]
 fn an_ephemeral_server_leaves_nothing() {
     let directory = directory();
