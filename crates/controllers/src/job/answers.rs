@@ -25,8 +25,12 @@ impl<S: Mutation> JobController<S> {
                         out.metrics.push(Metric::FailureHandled { action: action.name() });
                     }
                 }
+                let recorded = write.status.clone();
                 self.status_answered(&job, write, answer, now, out);
-                self.unclaimed.unsettle_loose(&before.namespace);
+                // Nothing is decided about a Pod without a controller while a status that records it is in flight, or as
+                // long as it is recorded.
+                let lists = [before.status.uncounted(), recorded.uncounted()];
+                self.unclaimed.unsettle(lists.iter().flat_map(|list| list.succeeded.iter().chain(list.failed.iter())));
                 self.settle_unclaimed(now, out);
             }
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),

@@ -48,7 +48,7 @@ impl<S: Mutation> JobController<S> {
         }
         self.unclaimed.forget_untracked(&job.uid);
         if job.status.is_finished() {
-            self.unclaimed.unsettle_loose(&job.namespace);
+            self.unsettle_selected(job);
         }
         if !is_untouched(job) {
             self.forget_unserved(&job.uid);

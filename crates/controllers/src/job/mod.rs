@@ -458,7 +458,7 @@ impl<S: Mutation> JobController<S> {
             self.reconsider_unclaimed(&pod, now, out);
         }
         if !self.is_ours(&record.view) {
-            self.unclaimed.unsettle_loose(&record.view.namespace);
+            self.unsettle_selected(&record.view);
         }
         self.release_orphans(now, out);
     }

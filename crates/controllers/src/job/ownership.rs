@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
+use tally_core::job::JobView;
 use tally_core::ledger::ObservedVia;
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
@@ -198,19 +199,19 @@ impl<S: Mutation> JobController<S> {
         let orphan = self.unclaimed.get_orphan(uid).map(|orphan| orphan.namespace.clone());
         let pod = self.unclaimed.gone_by_response(uid).map(|pod| pod.namespace.clone());
         if let Some(namespace) = pod.or(orphan) {
-            self.plan_waiting(&namespace, now, out);
+            self.plan_waiting(uid, &namespace, now, out);
         }
     }
 
     fn unclaimed_changed(&mut self, pod: &PodView, now: Timestamp, out: &mut Outbox) {
         if !pod.tracked {
-            self.plan_waiting(&pod.namespace, now, out);
+            self.plan_waiting(&pod.uid, &pod.namespace, now, out);
         }
     }
 
-    /// A Pod in no ledger lost its finalizer, or is gone: a Job that has recorded it may wait for that.
-    fn plan_waiting(&mut self, namespace: &str, now: Timestamp, out: &mut Outbox) {
-        let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_uncounted());
+    /// A Pod in no ledger lost its finalizer, or is gone: the Job that has recorded it may wait for that.
+    fn plan_waiting(&mut self, uid: &PodUid, namespace: &str, now: Timestamp, out: &mut Outbox) {
+        let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_recorded(uid));
         let jobs = self.jobs.in_namespace(namespace);
         let waiting: Vec<JobSlot> = jobs.filter(|(_, record)| waits(record)).map(|(slot, _)| slot).collect();
         for slot in waiting {
@@ -225,7 +226,7 @@ impl<S: Mutation> JobController<S> {
         let stray = self.unclaimed.is_tracked(&pod.uid);
         self.unclaimed.gone_by_stream(&pod.uid);
         if stray {
-            self.plan_waiting(&pod.namespace, now, out);
+            self.plan_waiting(&pod.uid, &pod.namespace, now, out);
         }
         let owner = self.pod_owner.remove(&pod_key(&pod.uid));
         if let Some(slot) = owner.or_else(|| pod.job().and_then(|uid| self.jobs.slot_of(uid))) {
@@ -281,13 +282,19 @@ impl<S: Mutation> JobController<S> {
         }
         let candidates: Vec<Arc<PodView>> = self
             .unclaimed
-            .loose_in(&view.namespace)
+            .candidates(&view.namespace, &view.spec.selector)
             .into_iter()
             .filter(|pod| may_adopt(&view, pod) && !self.is_recorded(pod) && !self.is_being_recorded(pod))
             .collect();
         for pod in candidates {
             self.propose(slot, &pod, out);
         }
+    }
+
+    /// A Job of another manager adopts nothing any more: what it selects is decided about again.
+    pub(super) fn unsettle_selected(&mut self, job: &JobView) {
+        let candidates = self.unclaimed.candidates(&job.namespace, &job.spec.selector);
+        self.unclaimed.unsettle(candidates.iter().map(|pod| &pod.uid));
     }
 
     /// Whether a Job has recorded this Pod. It is then released for that Job, and no other Job may count it.
@@ -369,6 +376,8 @@ impl<S: Mutation> JobController<S> {
                         self.unclaimed.orphan(&pod);
                     }
                 }
+                // It may have been counted: no Job adopts it, and it needs no release.
+                None if pod.phase.is_terminal() && !pod.tracked => {}
                 None => match self.adopter_of(&pod) {
                     Some(slot) => self.propose(slot, &pod, out),
                     // Decided once it is known whether the Pod is recorded.

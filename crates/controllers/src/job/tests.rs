@@ -1077,6 +1077,30 @@ fn an_unclaimed_pod_that_a_newer_list_lacks_is_gone() {
     assert_eq!(unclaimed(&probe), 2, "the list is older than the third Pod");
 }
 
+/// They would be looked at once for every status write and every new Job of their namespace.
+#[test]
+fn pods_without_a_controller_cost_nothing_when_others_change() {
+    let ended = (0..50).map(|nth| labelled(loose(released(pod_in("Succeeded", &format!("e{nth}"), "j", 2))), "none"));
+    let running = (0..50).map(|nth| labelled(loose(released(pod(&format!("r{nth}"), "j", 2))), "none"));
+    let mut pods: Vec<Value> = ended.chain(running).collect();
+    pods.extend([pod("a", "j", 2), pod("b", "j", 3)]);
+    let mut probe = started(&[job("j")], &pods);
+    let decided = probe.controller.unclaimed.decided;
+    assert!(decided >= 100, "{decided}");
+    probe.sees(Kind::POD, pod_in("Succeeded", "a", "j", 12));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let written = written(&probe, 0, job("j"), 13);
+    probe.answer(0, done(written));
+    for (nth, revision) in (0..10).map(|nth| (nth, 20 + nth)) {
+        probe.sees(Kind::JOB, at(revision, job(&format!("k{nth}"))));
+    }
+    assert_eq!(probe.controller.unclaimed.decided, decided, "none of them has changed");
+    // One that a Job selects is found.
+    probe.sees(Kind::POD, labelled(loose(released(pod("r7", "j", 40))), "x"));
+    probe.sees(Kind::JOB, at(41, selects(job("m"), "x")));
+    assert!(probe.asks().contains(&"get jobs ns/m".to_owned()));
+}
+
 #[test]
 fn a_pod_that_gets_an_owner_moves_into_its_jobs_ledger() {
     let mut probe = started(&[job("j")], &[pod("b", "j", 3), labelled(loose(released(pod("a", "j", 5))), "none")]);

@@ -12,6 +12,7 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::ObservedVia;
 use tally_core::pod::PodView;
+use tally_core::selector::Selector;
 use tally_core::time::{Span, Timestamp};
 use tally_core::tombstones::Tombstones;
 
@@ -28,7 +29,9 @@ pub(super) struct UnclaimedPods {
     pods: HashMap<PodUid, (Arc<PodView>, u32), FixedState>,
     by_job: HashMap<JobUid, BTreeSet<PodUid>, FixedState>,
     /// Pods without a controller, by namespace: the ones that a Job may adopt.
-    loose: BTreeMap<CompactString, BTreeSet<PodUid>>,
+    uncontrolled: BTreeMap<CompactString, BTreeSet<PodUid>>,
+    /// The same, by namespace and each of their labels: what a Job may adopt is found by its selector.
+    labelled: BTreeMap<Label, BTreeSet<PodUid>>,
     /// Pods about which nothing is decided before the Job stream has reached their revision.
     unsettled: BTreeSet<(Revision, PodUid)>,
     orphans: BTreeMap<PodUid, Orphan>,
@@ -38,7 +41,13 @@ pub(super) struct UnclaimedPods {
     epoch: u32,
     /// Pods that are gone according to a response.
     tombstones: Tombstones<PodUid>,
+    /// How often a Pod was decided about.
+    #[cfg(test)]
+    pub decided: usize,
 }
+
+/// Namespace, key and value.
+type Label = (CompactString, CompactString, CompactString);
 
 pub(super) struct Orphan {
     pub namespace: CompactString,
@@ -70,7 +79,10 @@ impl UnclaimedPods {
         if let Some(job) = pod.job() {
             self.by_job.entry(job.clone()).or_default().insert(pod.uid.clone());
         } else {
-            self.loose.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
+            self.uncontrolled.entry(pod.namespace.clone()).or_default().insert(pod.uid.clone());
+            for label in labels_of(&pod) {
+                self.labelled.entry(label).or_default().insert(pod.uid.clone());
+            }
         }
         self.unsettled.insert((pod.revision, pod.uid.clone()));
         let seen_in = match via {
@@ -117,11 +129,9 @@ impl UnclaimedPods {
                     self.by_job.remove(job);
                 }
             }
-        } else if let Some(siblings) = self.loose.get_mut(&pod.namespace) {
-            siblings.remove(uid);
-            if siblings.is_empty() {
-                self.loose.remove(&pod.namespace);
-            }
+        } else {
+            remove_from(&mut self.uncontrolled, &pod.namespace, uid);
+            labels_of(&pod).for_each(|label| remove_from(&mut self.labelled, &label, uid));
         }
         Some(pod)
     }
@@ -183,15 +193,22 @@ impl UnclaimedPods {
             || self.tombstones.contains(&pod.uid)
     }
 
-    /// The Pods without an owner are decided about again.
-    pub fn unsettle_loose(&mut self, namespace: &str) {
-        let uids = self.loose.get(namespace).into_iter().flatten();
-        let again = uids.filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| (pod.revision, pod.uid.clone()));
+    /// Those of these Pods that have no controller are decided about again.
+    pub fn unsettle<'a>(&mut self, uids: impl IntoIterator<Item = &'a PodUid>) {
+        let pods = uids.into_iter().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod);
+        let again = pods.filter(|pod| pod.controller.is_none()).map(|pod| (pod.revision, pod.uid.clone()));
         self.unsettled.extend(again);
     }
 
-    pub fn loose_in(&self, namespace: &str) -> Vec<Arc<PodView>> {
-        let uids = self.loose.get(namespace);
+    /// The Pods without a controller that a selector may select: all that have the rarest of its labels.
+    pub fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<PodView>> {
+        let none = BTreeSet::new();
+        let labels = selector.match_labels.iter();
+        let with = labels.map(|(key, value)| {
+            self.labelled.get(&(namespace.into(), key.clone(), value.clone())).unwrap_or(&none)
+        });
+        // Expressions alone name no label that a Pod must have.
+        let uids = with.min_by_key(|uids| uids.len()).or_else(|| self.uncontrolled.get(namespace));
         uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()
     }
 
@@ -208,6 +225,10 @@ impl UnclaimedPods {
             }
             let (_, uid) = self.unsettled.pop_first()?;
             if let Some((pod, _)) = self.pods.get(&uid) {
+                #[cfg(test)]
+                {
+                    self.decided += 1;
+                }
                 return Some(pod.clone());
             }
         }
@@ -301,6 +322,19 @@ impl UnclaimedPods {
             self.remove(&uid);
         }
         self.tombstones.list_ends(epoch, at);
+    }
+}
+
+fn labels_of(pod: &PodView) -> impl Iterator<Item = Label> {
+    pod.labels.iter().map(|(key, value)| (pod.namespace.clone(), key.into(), value.into()))
+}
+
+fn remove_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<PodUid>>, key: &K, uid: &PodUid) {
+    if let Some(uids) = index.get_mut(key) {
+        uids.remove(uid);
+        if uids.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
