@@ -19,12 +19,16 @@ pub enum RunError {
     Input(String),
     /// Environment error: the data directory cannot be used or the disk is full, for example.
     Environment(String),
+    /// A signal came before there was a Job to follow.
+    Interrupted(&'static str),
 }
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Input(why) | Self::Environment(why)) = self;
-        f.write_str(why)
+        match self {
+            Self::Input(why) | Self::Environment(why) => f.write_str(why),
+            Self::Interrupted(what) => write!(f, "interrupted before the API server answered; {what}"),
+        }
     }
 }
 
@@ -33,6 +37,7 @@ impl RunError {
         match self {
             Self::Input(_) => BAD_INPUT,
             Self::Environment(_) => ENVIRONMENT,
+            Self::Interrupted(_) => INTERRUPTED,
         }
     }
 

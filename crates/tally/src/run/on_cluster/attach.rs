@@ -70,8 +70,12 @@ pub fn attach(args: &AttachArgs) -> ExitCode {
 async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) -> Result<u8, RunError> {
     let display = DisplayFlags::new(args.task_output.logs, args.task_output.order(), args.form(), false);
     display.check().map_err(RunError::Input)?;
-    let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);
-    let found = find(&place, &args.name).await?;
+    let look = async {
+        let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);
+        let found = find(&place, &args.name).await?;
+        Ok((place, found))
+    };
+    let (place, found) = super::unless_stopped(&stop, super::NOTHING, look).await?;
     if args.task_output.keep_order && found.iter().any(|job| job["spec"]["completionMode"] != "Indexed") {
         return Err(RunError::Input("the Job has no indexes, which --keep-order needs".to_owned()));
     }
@@ -90,7 +94,7 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     };
     view.output.note(&format!("following Job {:?} in {title}; Ctrl-C leaves it running", shown_name(&submitted)));
     view.began = began(&found);
-    view.model.knows_of(&over(&place, &submitted).await?);
+    view.model.knows_of(&super::unless_stopped(&stop, super::NOTHING, over(&place, &submitted)).await?);
     let requests = Requests::new(remote.clone(), &place);
     let follower = Follower {
         place: place.clone(),

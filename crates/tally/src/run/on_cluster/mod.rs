@@ -58,6 +58,9 @@ pub fn start(args: &Args, documents: Vec<Document>) -> Result<u8, RunError> {
     })
 }
 
+/// What is left behind by requests that only read.
+const NOTHING: &str = "nothing was changed";
+
 fn block_on(work: impl Future<Output = Result<u8, RunError>>) -> Result<u8, RunError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| RunError::Environment(format!("cannot start threads: {error}")))?;
@@ -95,6 +98,20 @@ async fn until_killed(
     }
 }
 
+/// The first signal ends what is waited for before there is a Job to follow. `left`: what may have been done.
+async fn unless_stopped<T>(
+    stop: &Receiver<Stop>,
+    left: &'static str,
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
+    let mut stop = stop.clone();
+    tokio::select! {
+        biased;
+        () = signals::asked(&mut stop) => Err(RunError::Interrupted(left)),
+        done = work => done,
+    }
+}
+
 async fn to_the_end(
     args: &Args,
     documents: Vec<Document>,
@@ -114,7 +131,7 @@ async fn to_the_end(
     }
     let documents = match args.again_in_part() {
         Some(asked) => {
-            let (documents, told) = retry::documents(&place, &remote, asked, &args.cluster).await?;
+            let (documents, told) = unless_stopped(&stop, NOTHING, retry::documents(&place, &remote, asked, &args.cluster)).await?;
             view.output.note(&told);
             if documents.is_empty() {
                 return Ok(0);
@@ -135,7 +152,9 @@ async fn to_the_end(
         wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
     }
     let requests = Requests::new(remote.clone(), &place);
-    let submitted = submit::submit(&requests, &wanted, &args.cluster.words(place.namespace())).await?;
+    let words = args.cluster.words(place.namespace());
+    let left = "the Job may have been created: `tally ps` lists those there are";
+    let submitted = unless_stopped(&stop, left, submit::submit(&requests, &wanted, &words)).await?;
     // A list may be long.
     drop(wanted);
     submitted.notes.iter().for_each(|note| view.output.note(note));
