@@ -15,7 +15,7 @@ pub fn of(text: &str) -> Vec<Citation> {
     let mut rest = text;
     while let Some((id, after)) = next_id(rest) {
         rest = after;
-        let Some((prefix, number)) = id.split_once('-') else { continue };
+        let Some((prefix, number)) = id.rsplit_once('-') else { continue };
         let first: u32 = number.parse().unwrap_or(0);
         if let Some((last, after)) = after.strip_prefix(" to ").and_then(|tail| short(tail, prefix)) {
             found.extend((first..=last).map(|number| Citation { id: format!("{prefix}-{number}"), full: false }));
@@ -31,25 +31,26 @@ pub fn of(text: &str) -> Vec<Citation> {
     found
 }
 
-/// The first id of a text, and what follows it.
+/// The first id of a text, and what follows it. Words with hyphens and small letters are ids too: one that is not defined
+/// must not pass as text.
 fn next_id(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
+    let count = |at: usize, is: fn(&u8) -> bool| bytes[at..].iter().take_while(|byte| is(byte)).count();
+    for at in 0..bytes.len() {
         let begins = at == 0 || !is_word(bytes[at - 1]) && bytes[at - 1] != b'-';
-        let letters = bytes[at..].iter().take_while(|byte| byte.is_ascii_uppercase()).count();
-        if !begins || letters == 0 {
-            at += 1;
-            continue;
+        let mut dash = at;
+        while begins && bytes.get(dash).is_some_and(u8::is_ascii_uppercase) {
+            let letters = count(dash, u8::is_ascii_alphabetic);
+            match bytes.get(dash + letters) {
+                Some(b'-') => dash += letters + 1,
+                _ => break,
+            }
         }
-        let dash = at + letters;
-        let digits = bytes.iter().skip(dash + 1).take_while(|byte| byte.is_ascii_digit()).count();
-        let end = dash + 1 + digits;
-        let ends = bytes.get(end).is_none_or(|byte| !is_word(*byte));
-        if letters >= 2 && bytes.get(dash) == Some(&b'-') && digits > 0 && ends {
+        let end = dash + count(dash, u8::is_ascii_digit);
+        let ends = end > dash && bytes.get(end).is_none_or(|byte| !is_word(*byte));
+        if ends && bytes[at..dash].iter().filter(|byte| byte.is_ascii_uppercase()).count() >= 2 {
             return Some((&text[at..end], &text[end..]));
         }
-        at = dash;
     }
     None
 }
@@ -146,7 +147,11 @@ fn ids_in_text() {
     check("TRACK-3", "TRACK-3");
     check("/// FIN-6: the end (VEC-23), see\n/// STATUSVAL-2.", "FIN-6 VEC-23 STATUSVAL-2");
     check(r#"{"rules": ["BACKOFF-10", "T-2"]}"#, "BACKOFF-10");
-    check("UTF-8, FNV-1a, X-TRACK-3, TRACK-x, A-1, TRACK_3, MYTRACK-3", "UTF-8 MYTRACK-3");
+    check("UTF-8, FNV-1a, TRACK-x, A-1, Pod-1, ns-TRACK-3, TRACK_3, MYTRACK-3", "UTF-8 MYTRACK-3");
+    check(
+        "POD-RUNTIME-1, PodTtl-2 to 3, (Pod-Gc-1), X-TRACK-3",
+        "POD-RUNTIME-1 PodTtl-2? PodTtl-3? Pod-Gc-1 X-TRACK-3",
+    );
     check("SPECVAL-2 to 4, TTL-3 to TTL-5", "SPECVAL-2? SPECVAL-3? SPECVAL-4? TTL-3? TTL-4? TTL-5?");
     check("PFP-2 to FIN-3", "PFP-2 FIN-3");
     check("SPECVAL-19 and 20, FIN-1 and FIN-2, FIN-1 and 2nd", "SPECVAL-19 SPECVAL-20? FIN-1 FIN-2 FIN-1");

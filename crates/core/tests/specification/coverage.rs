@@ -23,6 +23,20 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
+/// What a column of places names after a file: `core/ledger/plan.rs` `plan_releases`.
+pub fn places<'a>(code: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let mut file = None;
+    let mut found = Vec::new();
+    for name in code {
+        match file {
+            Some(file) if is_name(name) => found.push((file, name.rsplit("::").next().unwrap_or_default())),
+            _ => file = name.ends_with(".rs").then_some(*name),
+        }
+    }
+    found
+}
+
 /// A function of a test: `a_job_runs`, or `area::a_job_runs`.
 pub fn function(name: &str) -> Option<&str> {
     let last = name.rsplit("::").next()?;

@@ -1,5 +1,5 @@
 //! The contract in `docs/spec` and everything that cites it: each cited rule is defined, once, and each rule of a
-//! contract chapter has a test, or a reason why not.
+//! contract chapter has a test, or a reason why not. Files, tests and links that documents name are there.
 //!
 //! This reads files of the whole repository. It is in this crate because this crate is the quickest to build.
 
@@ -32,7 +32,9 @@ fn is_this_test(file: &File) -> bool {
 /// Everything that may cite a rule.
 fn citing() -> Vec<File> {
     let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"];
-    let root = ["ARCHITECTURE.md", "CHANGELOG.md", "README.md"].into_iter().filter_map(repository::file);
+    let root = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"]
+        .into_iter()
+        .filter_map(repository::file);
     folders.into_iter().flat_map(files).chain(root).filter(|file| !is_this_test(file)).collect()
 }
 
@@ -68,7 +70,7 @@ fn every_rule_that_is_cited_is_defined() {
     let (mut cited, mut problems) = (BTreeMap::<String, usize>::new(), Vec::new());
     for file in citing() {
         for Citation { id, .. } in citations::of(&file.text) {
-            let prefix = id.split('-').next().unwrap_or_default();
+            let prefix = id.rsplit_once('-').map_or("", |(prefix, _)| prefix);
             if spec.rules.contains_key(&id) {
                 *cited.entry(id).or_default() += usize::from(!file.path.starts_with("docs/spec/"));
             } else if !FOREIGN.contains(&prefix) {
@@ -190,6 +192,14 @@ fn every_file_test_and_recording_on_the_coverage_page_exists() {
                 problems.push(format!("row {}: no test and no recording {name}", row.number));
             }
         }
+        for (path, name) in coverage::places(&row.code) {
+            let paths = coverage::paths(path).into_iter().flatten();
+            let texts: Vec<_> = paths.filter_map(|path| repository::file(&path)).collect();
+            checked += 1;
+            if !texts.is_empty() && !texts.iter().any(|file| file.text.contains(name)) {
+                problems.push(format!("row {}: no {name} in {path}", row.number));
+            }
+        }
         for name in row.code.into_iter().chain(row.held_by.into_iter().filter(is_file)) {
             let Some(paths) = coverage::paths(name) else { continue };
             checked += 1;
@@ -200,4 +210,33 @@ fn every_file_test_and_recording_on_the_coverage_page_exists() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(checked > 400, "only {checked} names: is everything read?");
+}
+
+/// The coverage page shortens paths, and has its own test.
+#[test]
+fn every_path_and_link_in_the_documents_leads_to_a_file() {
+    let is_page = |file: &File| file.path.ends_with(".md") && file.path != "docs/coverage.md";
+    let pages = files("docs").into_iter().chain(repository::file("SECURITY.md")).filter(is_page);
+    let everything: Vec<String> =
+        ["crates", "deploy", "docs", "fuzz", "tests"].into_iter().flat_map(files).map(|file| file.path).collect();
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for page in pages {
+        for path in pages::paths(&page.text) {
+            checked += 1;
+            // A short name stands for the end of a path: `ledger/plan.rs`.
+            let is_end = |whole: &String| whole.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
+            if !repository::exists(path) && !everything.iter().any(is_end) {
+                problems.push(format!("{}: no file {path}", page.path));
+            }
+        }
+        let folder = page.path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+        for link in pages::all_links(&page.text) {
+            checked += 1;
+            if !repository::exists(&format!("{folder}/{link}")) {
+                problems.push(format!("{}: a link to {link}", page.path));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 500, "only {checked} paths and links: is everything read?");
 }

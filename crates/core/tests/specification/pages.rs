@@ -128,6 +128,24 @@ pub fn links(text: &str) -> Vec<(&str, Option<&str>)> {
     targets.map(|target| target.split_once('#').map_or((target, None), |(page, anchor)| (page, Some(anchor)))).collect()
 }
 
+/// Links to other files, without their anchors.
+pub fn all_links(text: &str) -> Vec<&str> {
+    let targets = text.match_indices("](").filter_map(|(at, _)| text[at + 2..].split_once(')').map(|(to, _)| to));
+    let files = targets.filter(|target| !target.contains("://") && !target.contains(' '));
+    files.filter_map(|target| target.split('#').next()).filter(|path| !path.is_empty()).collect()
+}
+
+/// Paths of this repository between backticks: a file of Rust, or what begins with one of its folders.
+pub fn paths(text: &str) -> Vec<&str> {
+    let folders = ["benches/", "crates/", "deploy/", "docs/", "examples/", "fuzz/", "tests/"];
+    let is_path = |word: &&str| {
+        let is_one = word.ends_with(".rs") || folders.iter().any(|folder| word.starts_with(folder));
+        is_one && !word.contains([' ', '*'])
+    };
+    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_path);
+    quoted.filter_map(|word| word.split('#').next()).map(|word| word.trim_end_matches('/')).collect()
+}
+
 /// The ids in the first column of tables: `| S01 | ...`. Err: an id that occurs twice.
 pub fn rows(text: &str) -> Result<BTreeSet<String>, String> {
     let mut rows = BTreeSet::new();
@@ -209,6 +227,10 @@ mod tests {
     #[test]
     fn links_and_rows_are_found() {
         assert_eq!(links("[a](b.md#FIN-1) and [c](d.md), [e](../f.md)"), [("b.md", Some("FIN-1")), ("d.md", None)]);
+        let text = "[a](b.md#FIN-1), [c](../d.md), [e](#f), [g](https://h.i/j.rs)";
+        assert_eq!(all_links(text), ["b.md", "../d.md"]);
+        let text = "`a.rs`, `crates/b/`, `docs/c.md#d`, `b/c`\n`tests/*.rs` crates/d `cat tests/e` `f.yaml`";
+        assert_eq!(paths(text), ["a.rs", "crates/b", "docs/c.md"]);
         let table = "| id | what |\n|---|---|\n| S01 | a |\n| I1 | b |\n| - | c |\nS02";
         assert_eq!(rows(table).map(|rows| rows.into_iter().collect::<Vec<_>>().join(" ")), Ok("I1 S01".to_owned()));
         assert_eq!(rows("| S01 | a |\n| S01 | b |\n"), Err("S01".to_owned()));
