@@ -44,7 +44,8 @@ async fn a_job_says_what_it_waits_for() {
     cluster.says("job/none-at-a-time", &["NoParallelism"], "spec.parallelism is 0").await;
 
     // Failures.
-    cluster.job("fails", none(), none(), "exit 3").await;
+    let slowly = json!({"annotations": {"tally.dev/backoff-base": "1h"}});
+    cluster.job("fails", slowly, none(), "exit 3").await;
     let waits = cluster.says("job/fails", &["BackOff"], "attempt 1 of 7 (last failure: exit code 3)").await;
     assert_eq!(waits["next"][0]["at"], waits["reasons"][0]["until"]);
     assert_eq!((&waits["state"], &waits["next"][0]["what"]), (&json!("Waiting"), &json!("the next Pod is created")));
