@@ -4,7 +4,7 @@
 //! that of the last question, if there was one a short time ago; if not, the first question waits for a second. All who ask
 //! within [`FRESH`] get the same figures, so that many questions cost as much as one.
 //!
-//! Every process of a Pod descends from the shim, which is a child of this process: only these are looked at. A process
+//! Every process of a Pod descends from the shim: only these are looked at. A process
 //! belongs to the attempt that its environment names, or else to that of its parent; those above it (a launcher, the first
 //! process of a PID namespace) do work for it, and their processor time counts, but not their memory. What a control group
 //! has counted is used in place of the sum, where the attempt has such a group.
@@ -153,12 +153,13 @@ fn now() -> Timestamp {
 
 fn sample(root: &Path) -> Sample {
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let layout = Layout::new(&root);
+    // Where no control group can be made, there is a guard between this process and the shim.
+    let shim = fs::read_to_string(layout.lock()).ok().and_then(|pid| pid.trim().parse().ok()).unwrap_or(0);
     let unit = Unit::of_this_machine();
     let all = processes::all();
     let marked = |process: &Process| attempt(&processes::marked(process.pid, &root)?);
-    let mut attempts = attribute(&all, own, marked, is_launcher, unit);
-    let layout = Layout::new(&root);
+    let mut attempts = attribute(&all, shim, marked, is_launcher, unit);
     for (attempt, used) in &mut attempts {
         let groups = cgroup::directories_of(&layout, attempt);
         used.cpu = groups.iter().find_map(|group| group_cpu(group)).unwrap_or(used.cpu);
@@ -204,10 +205,10 @@ fn is_launcher(process: &Process) -> bool {
     words.next() == Some(shim::COMMAND.as_bytes()) && words.next() == Some(shim::LAUNCH.as_bytes())
 }
 
-/// What the descendants of a process use, by the attempt to which they belong.
+/// What the descendants of the shim use, by the attempt to which they belong.
 fn attribute(
     all: &[Process],
-    ancestor: i32,
+    shim: i32,
     marked: impl Fn(&Process) -> Option<Attempt>,
     is_launcher: impl Fn(&Process) -> bool,
     unit: Unit,
@@ -216,9 +217,8 @@ fn attribute(
     for process in all {
         children.entry(process.parent).or_default().push(process);
     }
-    let shims = children.get(&ancestor).map_or(&[][..], Vec::as_slice);
     let mut found: HashMap<Attempt, AttemptSample> = HashMap::new();
-    for top in shims.iter().filter_map(|shim| children.get(&id(shim))).flatten() {
+    for top in children.get(&shim).into_iter().flatten() {
         // All below one child of the shim belong to one attempt: that of the first which has a mark.
         let (mut of_container, mut above) = (Vec::new(), Vec::new());
         let mut owner = None;
@@ -338,7 +338,7 @@ mod tests {
             20 | 22 | 40 => Some(named("b")),
             _ => None,
         };
-        let found = attribute(&all, 1, marked, |process| matches!(id(process), 10 | 11), UNIT);
+        let found = attribute(&all, 2, marked, |process| matches!(id(process), 10 | 11), UNIT);
         let age = Duration::from_secs(3);
         let expected = [
             (named("a"), AttemptSample { cpu: 15 * NANOS / 100, memory: 15 * 4096, age }),

@@ -196,6 +196,17 @@ impl ThisNode {
             // A node that has stopped will never report that it is drained.
             () = gone => {}
         }
+        self.stop().await
+    }
+
+    /// Stops the node because nothing can be recorded any more. What runs is killed by the shim and counts as lost, as
+    /// after `kill -9`: the next start runs it again. A Pod that was ended in order would be found as failed.
+    pub async fn abandon(self) -> Result<()> {
+        self.outputs.lift_limit();
+        self.stop().await
+    }
+
+    async fn stop(self) -> Result<()> {
         let finished = self.controller.finish().await;
         // The shim is released when the task that holds its channels has ended.
         self.carrier.abort();

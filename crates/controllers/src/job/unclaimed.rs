@@ -204,9 +204,8 @@ impl UnclaimedPods {
     pub fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<PodView>> {
         let none = BTreeSet::new();
         let labels = selector.match_labels.iter();
-        let with = labels.map(|(key, value)| {
-            self.labelled.get(&(namespace.into(), key.clone(), value.clone())).unwrap_or(&none)
-        });
+        let with = labels
+            .map(|(key, value)| self.labelled.get(&(namespace.into(), key.clone(), value.clone())).unwrap_or(&none));
         // Expressions alone name no label that a Pod must have.
         let uids = with.min_by_key(|uids| uids.len()).or_else(|| self.uncontrolled.get(namespace));
         uids.into_iter().flatten().filter_map(|uid| self.pods.get(uid)).map(|(pod, _)| pod.clone()).collect()

@@ -172,11 +172,20 @@ impl RunningCluster {
         self.controllers.has_ended() || self.node.has_ended()
     }
 
-    /// Called when all Jobs are finished and nothing runs, or when results can no longer be recorded; what still runs
-    /// is killed.
+    /// Called when all Jobs are finished and nothing runs; what still runs is killed.
     pub async fn finish(self) -> Result<()> {
         self.controllers.finish().await?;
         self.node.finish().await
+    }
+
+    /// Called when nothing can be recorded any more: what runs is killed, and is run again by a later run.
+    pub async fn abandon(self) -> Result<()> {
+        let finished = self.controllers.finish().await;
+        let ended = match self.node {
+            PodRunner::This(node) => node.abandon().await,
+            node @ PodRunner::Hollow(_) => node.finish().await,
+        };
+        finished.and(ended)
     }
 
     /// Stops everything gracefully, whatever is running.

@@ -65,7 +65,7 @@ const COMMANDS: [&str; 19] = [
 ];
 
 fn tally(here: &Path, flags: &str, command: &str) -> Output {
-    let script = format!("exec {} run {flags} {command}", env!("CARGO_BIN_EXE_tally"));
+    let script = format!("exec '{}' run {flags} {command}", env!("CARGO_BIN_EXE_tally"));
     Command::new("sh").args(["-c", &script]).current_dir(here).stdin(Stdio::null()).output().unwrap()
 }
 

@@ -619,7 +619,7 @@ fn one_task_can_read_standard_input() {
     assert!(fs::read(here.join("copy")).unwrap() == input);
     // A file is read from where it stands.
     fs::write(here.join("lines"), "one\ntwo\n").unwrap();
-    let shell = format!("read line; exec {} run --stdin -- sh -c 'cat > rest'", env!("CARGO_BIN_EXE_tally"));
+    let shell = format!("read line; exec '{}' run --stdin -- sh -c 'cat > rest'", env!("CARGO_BIN_EXE_tally"));
     let file = File::open(here.join("lines")).unwrap();
     let status = Command::new("sh").args(["-c", &shell]).current_dir(here).stdin(file).output().unwrap().status;
     assert!(status.success());

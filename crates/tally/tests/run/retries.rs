@@ -80,7 +80,10 @@ fn a_line_that_waits_for_its_retry_does_not_make_the_others_wait() {
     command.args([text(&ran), ":::", "a", "b", "c", "d"]).stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = Running(command.stdout(fs::File::create(&out).unwrap()).spawn().unwrap());
     eventually("the others have run", || lines(&ran) == ["a", "b", "c", "d"]);
-    eventually("it waits", || fs::read_to_string(&out).unwrap().contains("\"event\":\"backoff\""));
+    eventually("it waits, and they are counted", || {
+        let out = fs::read_to_string(&out).unwrap();
+        out.contains("\"event\":\"backoff\"") && out.contains("\"succeeded\":3")
+    });
     signal(child.0.id(), "INT");
     assert_eq!(child.0.wait().unwrap().code(), Some(130));
     let events = events(&fs::read_to_string(&out).unwrap());

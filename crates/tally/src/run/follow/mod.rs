@@ -143,7 +143,10 @@ impl Follow<'_> {
                     if let Some(trouble) = self.trouble(&working) {
                         ending.abort();
                         if let Some(working) = working.take() {
-                            let _ = working.finish().await;
+                            let _ = match self.registry.poisoned() {
+                                Some(_) => working.abandon().await,
+                                None => working.finish().await,
+                            };
                         }
                         if let Some(outputs) = &mut self.outputs {
                             outputs.finish(self.output);

@@ -131,7 +131,8 @@ async fn to_the_end(
     }
     let documents = match args.again_in_part() {
         Some(asked) => {
-            let (documents, told) = unless_stopped(&stop, NOTHING, retry::documents(&place, &remote, asked, &args.cluster)).await?;
+            let (documents, told) =
+                unless_stopped(&stop, NOTHING, retry::documents(&place, &remote, asked, &args.cluster)).await?;
             view.output.note(&told);
             if documents.is_empty() {
                 return Ok(0);
