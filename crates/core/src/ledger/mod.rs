@@ -247,11 +247,6 @@ impl<S: Mutation> Ledger<S> {
         self.counts.of(Flag::Ready) > 0
     }
 
-    /// Whether recorded UIDs wait to be tallied.
-    pub fn has_uncounted(&self) -> bool {
-        !self.committed.uncounted.is_empty()
-    }
-
     /// Whether the status lists this Pod among those to be tallied.
     pub fn has_recorded(&self, uid: &PodUid) -> bool {
         self.committed.uncounted.contains_key(uid)

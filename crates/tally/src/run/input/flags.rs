@@ -26,7 +26,7 @@ const RETRY_DELAY: &str = "1s";
 const RETRY_MAX_DELAY: &str = "1m";
 /// With more completions than this, the API wants a limit of failed indexes beside one of retries per index, at most
 /// `MOST_FAILED`.
-const MOST_UNLIMITED: i32 = 100_000;
+pub const MOST_UNLIMITED: i32 = 100_000;
 pub const MOST_FAILED: i32 = 10_000;
 const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;

@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::resume::{GENERATED, is_finished};
 use super::{RunError, jobs};
+use crate::run::input::flags::MOST_UNLIMITED;
 use crate::run::parts::{FIRST_INDEX, ListPart, PARALLELISM, PART_OF};
 use crate::run::progress::view;
 
@@ -23,8 +24,6 @@ use crate::run::progress::view;
 pub const RETRY_OF_ANNOTATION: &str = "tally.dev/retry-of";
 /// All annotations of an object may have 256 KiB. This leaves some for others.
 const LONGEST_LIST: usize = 200 * 1024;
-/// Above this number of completions the API asks for a `maxFailedIndexes`.
-const MOST_WITHOUT_LIMIT: u64 = 100_000;
 /// Longer lists of indexes are not shown in messages.
 const LONGEST_SHOWN: usize = 200;
 
@@ -478,7 +477,7 @@ fn made(chain: &Chain<'_>, new_name: &str, count: u64, list: Option<&str>, which
         fields
             .retain(|field, _| field != "suspend" && field != "successPolicy" && (own_selector || field != "selector"));
         // RETRY-6: the indexes that have failed may fail again, and must not keep the others from being run.
-        if which == Selection::NotSucceeded && count <= MOST_WITHOUT_LIMIT {
+        if which == Selection::NotSucceeded && count <= MOST_UNLIMITED as u64 {
             fields.remove("maxFailedIndexes");
         }
     }
