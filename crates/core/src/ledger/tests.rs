@@ -151,7 +151,9 @@ fn names(pods: &[PodRef]) -> Vec<&str> {
 fn the_ledger_reports_its_pods_and_its_backlog() {
     let mut bench = Bench::new(&job(json!({"completions": 3, "parallelism": 3})));
     assert!(bench.ledger.is_empty());
-    assert!(!bench.ledger.has_tracked_pods() && bench.ledger.committed.uncounted.is_empty() && !bench.ledger.is_writing());
+    assert!(
+        !bench.ledger.has_tracked_pods() && bench.ledger.committed.uncounted.is_empty() && !bench.ledger.is_writing()
+    );
     assert_eq!((bench.ledger.uncounted_pods(), bench.ledger.knows_at(&uid("a"))), (0, None));
 
     bench.sees(pod("a", 20, "Succeeded"));
