@@ -152,6 +152,20 @@ fn json_events_and_the_job_log_have_every_attempt() {
 }
 
 #[test]
+fn failures_of_every_length_have_their_attempt_in_json_events() {
+    // Some are seen while they run, and some begin and end between two looks at them.
+    let script = "sleep 0.$JOB_COMPLETION_INDEX; exit 1";
+    let said = tally(&["run", "-o", "json", "-n", "8", "-p", "3", "-i", "--name", "fail", "--", "sh", "-c", script]);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let events = said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let failures: Vec<_> = events.filter(|event| event["event"] == "failure").collect();
+    assert_eq!(failures.len(), 8, "{}", said.out);
+    for event in failures {
+        assert_eq!(event["attempt"], json!(1), "{event}");
+    }
+}
+
+#[test]
 fn after_kills_every_attempt_that_was_counted_has_its_record_once() {
     let directory = directory();
     let data = directory.path().join("d");

@@ -265,7 +265,10 @@ impl Follow<'_> {
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
-                self.failed_attempts.remove(&pod.metadata.uid);
+                // A Pod that begins to run only leaves the selection of the watch: its attempt may have failed by now.
+                if pod.status.phase != "Running" {
+                    self.failed_attempts.remove(&pod.metadata.uid);
+                }
                 self.model.lost_pod(&pod);
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
