@@ -321,6 +321,19 @@ impl FailureHistory {
         }
     }
 
+    /// The clock was ahead, and was set back: what seems to be in the future happens now.
+    pub fn clock_set_back(&mut self, now: Timestamp) {
+        let mut failures = std::mem::take(&mut self.failures);
+        // Their order is lost below: only those since the last success matter.
+        failures.retain(|failure| self.is_news(failure));
+        failures.iter_mut().for_each(|failure| failure.at = failure.at.min(now));
+        failures.sort_by(|one, other| (one.at, &one.uid).cmp(&(other.at, &other.uid)));
+        self.failures = failures;
+        if let Some((at, _)) = &mut self.last_success {
+            *at = (*at).min(now);
+        }
+    }
+
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
     pub fn retry_at(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
         let delays = |failure: &&Failure| !(failure.disrupted && policy.skips_disruptions(mutation));

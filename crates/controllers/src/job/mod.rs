@@ -299,6 +299,12 @@ impl<S: Mutation> JobController<S> {
         if !set_back {
             return;
         }
+        for record in self.jobs.iter_mut() {
+            if let Some(ledger) = &mut record.ledger {
+                ledger.clock_set_back(now);
+            }
+        }
+        self.unclaimed.clock_set_back(now);
         let at = now + GET_RETRY;
         // How long a Job has waited for its manager is of no importance to its counts: those timers stay.
         let is_late = |timer: &&(Timestamp, WorkItem)| timer.0 > at && !matches!(timer.1, WorkItem::Doubt(_));

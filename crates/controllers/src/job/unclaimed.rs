@@ -281,6 +281,18 @@ impl UnclaimedPods {
         }
     }
 
+    /// The clock was set back: no retry is later than if the release had been refused now.
+    pub fn clock_set_back(&mut self, now: Timestamp) {
+        for (uid, orphan) in &mut self.orphans {
+            let latest = now + Span::from_seconds(1 << orphan.refusals.saturating_sub(1).min(ORPHAN_DOUBLINGS));
+            if let Some(at) = orphan.queued.filter(|at| *at > latest) {
+                self.queue.remove(&(at, uid.clone()));
+                self.queue.insert((latest, uid.clone()));
+                orphan.queued = Some(latest);
+            }
+        }
+    }
+
     pub fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, &Orphan)> {
         if self.in_flight >= ORPHANS_IN_FLIGHT {
             return None;

@@ -155,6 +155,16 @@ impl Creations {
         }
     }
 
+    /// The clock was set back: no retry is later than if the last response had come now.
+    pub fn clock_set_back(&mut self, now: Timestamp) {
+        let latest = now + doubling_delay(self.refusals.saturating_sub(1));
+        self.refused_until = self.refused_until.map(|until| until.min(latest));
+        for creation in self.by_name.values_mut() {
+            let latest = now + doubling_delay(creation.unknown.saturating_sub(1));
+            creation.retry_at = creation.retry_at.map(|at| at.min(latest));
+        }
+    }
+
     /// The next batch may be twice as large once this one succeeded (CONST-5).
     pub fn batch_ended(&mut self, limit: usize) {
         if self.refused_until.is_none() && self.in_flight == 0 {

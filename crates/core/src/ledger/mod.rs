@@ -396,6 +396,21 @@ impl<S: Mutation> Ledger<S> {
 
     // ---- Pods ----
 
+    /// The clock was ahead, and was set back. What has been observed has happened by now, and no wait is longer than one
+    /// that begins now (BACKOFF-14).
+    pub fn clock_set_back(&mut self, now: Timestamp) {
+        self.history.clock_set_back(now);
+        self.creations.clock_set_back(now);
+        self.refusals.clock_set_back(now);
+        if let Some(wait) = self.job.gives_up_after() {
+            self.looks.values_mut().for_each(|at| *at = (*at).min(now + wait));
+        }
+        let ahead = self.pods.iter().filter(|(_, entry)| entry.finished_at > now).map(|(slot, _)| slot);
+        for slot in ahead.collect::<Vec<_>>() {
+            self.update_entry(slot, |entry| entry.finished_at = now);
+        }
+    }
+
     /// A claimed Pod as the stream or its list shows it. Older revisions are ignored, so the view never goes back.
     pub fn observe_pod(&mut self, pod: &PodView, now: Timestamp) {
         self.apply_pod(pod, ObservedVia::Stream, now);

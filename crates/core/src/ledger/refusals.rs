@@ -50,6 +50,18 @@ impl Refusals {
         None
     }
 
+    /// The clock was set back: no retry is later than if the request had been refused now.
+    pub fn clock_set_back(&mut self, now: Timestamp) {
+        for (slot, refusal) in &mut self.by_slot {
+            let latest = now + doubling_delay(refusal.times.saturating_sub(1));
+            if refusal.retry_at > latest {
+                self.wakes.remove(&(refusal.retry_at, *slot));
+                refusal.retry_at = latest;
+                self.wakes.insert((latest, *slot));
+            }
+        }
+    }
+
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.wakes.first().map(|(at, _)| *at)
     }

@@ -1096,6 +1096,42 @@ fn a_disruption_that_the_policy_ignores_delays_nothing_if_the_job_says_how_long_
     }
 }
 
+/// BACKOFF-14: a Pod failed, or a creation was refused, while the clock was an hour ahead.
+#[test]
+fn a_wait_is_no_longer_than_one_that_begins_when_the_clock_is_set_back() {
+    const HOUR: i64 = 3_600_000;
+    let per_index = json!({"backoffLimitPerIndex": 3, "completions": 2, "parallelism": 2});
+    for (job, index) in [(job(json!({})), None), (indexed(per_index), Some(0))] {
+        let mut bench = Bench::new(&job);
+        bench.passes(HOUR);
+        let mut failed = pod("p", 11, "Failed");
+        let ended = json!({"exitCode": 1, "finishedAt": "2023-11-14T23:13:20Z"});
+        failed["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": ended}}]);
+        bench.sees(index.map_or(failed.clone(), |index| at_index(failed, index)));
+        if index.is_some() {
+            bench.sees(at_index(pod("q", 12, "Running"), 1));
+        }
+        let plan = bench.plan();
+        assert_eq!(bench.wakes_in(&plan), Some(10_000), "{index:?}");
+        bench.passes(-HOUR);
+        let plan = bench.plan();
+        assert_eq!(bench.wakes_in(&plan), Some(HOUR + 10_000), "{index:?}");
+        bench.ledger.clock_set_back(bench.now);
+        let plan = bench.plan();
+        assert_eq!(bench.wakes_in(&plan), Some(10_000), "{index:?}");
+        bench.passes(10_000);
+        assert_eq!(bench.plan().creations.len(), 1, "{index:?}");
+    }
+    let mut bench = Bench::new(&job(json!({})));
+    bench.passes(HOUR);
+    let plan = bench.plan();
+    bench.ledger.creation_failed(&plan.creations[0].name, bench.now);
+    bench.passes(-HOUR);
+    bench.ledger.clock_set_back(bench.now);
+    let plan = bench.plan();
+    assert_eq!(bench.wakes_in(&plan), Some(1_000));
+}
+
 // ---- waiting ----
 
 /// PENDING-2, PENDING-3: the annotation, the Pod's status, after how many milliseconds, and what the Job fails with.
