@@ -12,7 +12,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
 
 /// The maximum number of requests in flight: thousands of namespaces must not displace all other requests at the start.
 const MOST_UNDER_WAY: usize = 16;
@@ -261,6 +261,14 @@ impl<R: Rule, S: Mutation> Controller for PerNamespace<R, S> {
             Input::InitDone(_, at) => {
                 self.due.extend(self.objects.list_ends(at).into_iter().map(|gone| gone.meta.namespace));
                 self.followed(at);
+            }
+            Input::ClockSetBack(by) => {
+                bring_forward(&mut self.timers, by);
+                for step in self.steps.values_mut() {
+                    if let Step::Retry(at) = step {
+                        *at = *at - by;
+                    }
+                }
             }
             Input::Bookmark(Kind::NAMESPACE, _) => {}
             Input::Bookmark(_, at) => self.followed(at),

@@ -203,6 +203,15 @@ impl<S: Mutation> TtlController<S> {
         self.timers.extend(at.map(|at| (at, key.clone())));
     }
 
+    /// What has not expired is not looked at before it has.
+    fn clock_set_back(&mut self, by: Span) {
+        for (at, key) in std::mem::take(&mut self.timers) {
+            let Some(waiting) = self.waiting.get(&key) else { continue };
+            let expires_at = self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace);
+            self.arm(&key, Some((at - by).max(expires_at.unwrap_or(at).min(at))));
+        }
+    }
+
     fn forget(&mut self, key: &Key) {
         if let Some(at) = self.waiting.remove(key).and_then(|waiting| waiting.timer) {
             self.timers.remove(&(at, key.clone()));
@@ -520,6 +529,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     self.answered(&key, step, answer, served_at, now, out);
                 }
             }
+            Input::ClockSetBack(by) => self.clock_set_back(by),
             Input::Tick | Input::Bookmark(..) => {}
             Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }

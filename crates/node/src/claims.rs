@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::claims::{self, CLASS, PROTECTION};
 use tally_core::ids::Revision;
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Reply, Verb};
 
@@ -80,6 +80,10 @@ pub struct Claims {
 }
 
 impl Claims {
+    pub fn clock_set_back(&mut self, by: Span) {
+        self.known.values_mut().filter_map(|claim| claim.not_before.as_mut()).for_each(|at| *at = *at - by);
+    }
+
     pub fn listing(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }

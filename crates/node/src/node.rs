@@ -10,7 +10,9 @@ use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::RequestsInFlight;
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream};
+use tally_runtime::controller::{
+    Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, bring_forward,
+};
 use tokio::sync::Notify;
 
 use crate::claims::{ClaimStep, Claims};
@@ -633,6 +635,13 @@ impl Controller for NodeAgent {
             }
             Input::Tick | Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
             Input::Bookmark(..) => {}
+            Input::ClockSetBack(by) => {
+                bring_forward(&mut self.timers, by);
+                #[allow(clippy::disallowed_methods, reason = "every one of them is changed, in any order")]
+                self.pods.values_mut().filter_map(|known| known.timer.as_mut()).for_each(|at| *at = *at - by);
+                self.object.clock_set_back(by);
+                self.claims.clock_set_back(by);
+            }
         }
         self.read_losses(now);
         self.proceed(now, out);

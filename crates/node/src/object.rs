@@ -32,6 +32,10 @@ pub struct NodeObject {
 }
 
 impl NodeObject {
+    pub fn clock_set_back(&mut self, by: Span) {
+        [&mut self.not_before, &mut self.beat_at].into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     pub fn listing(&mut self) {
         self.epoch_seen = false;
     }

@@ -2,12 +2,13 @@
 //! it returns what to request next. No I/O, no async, no clock: the same controllers run in the driver, against any
 //! Kubernetes API, and in the simulator.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use compact_str::CompactString;
 use tally_core::ids::Revision;
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
 pub use crate::metric::Metric;
@@ -114,6 +115,29 @@ pub enum Input {
     Response { request: RequestId, reply: Reply, served_at: Option<Timestamp> },
     /// The requested time has come, or the `Notify` of the controller was notified.
     Tick,
+    /// The wall clock was ahead, and was set back by this much. What was to happen after a while would happen that much
+    /// later: the controller moves the times that it keeps.
+    ClockSetBack(Span),
+}
+
+/// Notices that the wall clock was set back.
+#[derive(Debug, Default)]
+pub struct ClockWatch(Timestamp);
+
+impl ClockWatch {
+    /// Steps that are shorter delay nothing by much.
+    const LEAST: Span = Span::from_seconds(1);
+
+    /// By how much the clock was set back since the last look.
+    pub fn set_back(&mut self, now: Timestamp) -> Option<Span> {
+        let by = std::mem::replace(&mut self.0, now) - now;
+        (by > Self::LEAST).then_some(by)
+    }
+}
+
+/// Moves the times of a queue when the clock was set back.
+pub fn bring_forward<K: Ord>(queue: &mut BTreeSet<(Timestamp, K)>, by: Span) {
+    *queue = std::mem::take(queue).into_iter().map(|(at, key)| (at - by, key)).collect();
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

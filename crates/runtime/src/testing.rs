@@ -4,12 +4,13 @@ use serde_json::Value;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 
-use crate::controller::{Call, Controller, Event, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
+use crate::controller::{Call, ClockWatch, Controller, Event, Input, Kind, Outbox, Refusal, Reply, Request, Verb};
 
 pub struct Probe<C> {
     pub controller: C,
     pub now: Timestamp,
     pub out: Outbox,
+    clock: ClockWatch,
     /// The requests of the last `asks` that returned any.
     asked: Vec<Request>,
 }
@@ -25,10 +26,13 @@ pub fn refused(code: u16, reason: &str) -> Reply {
 impl<C: Controller> Probe<C> {
     pub fn new(controller: C) -> Self {
         let now = Timestamp::from_seconds(1_700_000_000);
-        Self { controller, now, out: Outbox::default(), asked: Vec::new() }
+        Self { controller, now, out: Outbox::default(), clock: ClockWatch::default(), asked: Vec::new() }
     }
 
     pub fn input(&mut self, input: Input) {
+        if let Some(by) = self.clock.set_back(self.now) {
+            self.controller.handle(Input::ClockSetBack(by), self.now, &mut self.out);
+        }
         self.controller.handle(input, self.now, &mut self.out);
     }
 

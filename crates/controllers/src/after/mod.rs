@@ -20,7 +20,9 @@ use tally_core::job::condition;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 use tally_runtime::cache::{Meta, ObjectCache, RequestsInFlight, retry_at};
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use tally_runtime::controller::{
+    Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb, bring_forward,
+};
 
 use view::{Order, OrderedJob};
 
@@ -414,6 +416,10 @@ impl<S: Mutation> Controller for AfterController<S> {
                 if let Some(key) = self.requests.answered(request) {
                     self.answered(&key, &reply, now, out);
                 }
+            }
+            Input::ClockSetBack(by) => {
+                bring_forward(&mut self.timers, by);
+                self.waiting.values_mut().filter_map(|wait| wait.retry_at.as_mut()).for_each(|at| *at = *at - by);
             }
             Input::Tick | Input::Bookmark(..) => {}
             Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}

@@ -227,6 +227,10 @@ impl<S: Mutation> CronJobs<S> {
         for child in std::mem::take(&mut self.held) {
             self.job_answered(child, now);
         }
+        self.look_at_all(now);
+    }
+
+    fn look_at_all(&mut self, now: Timestamp) {
         let all: Vec<Uid> = self.crons.keys().cloned().collect();
         all.iter().for_each(|uid| self.arm(uid, Some(now)));
     }
@@ -605,6 +609,7 @@ impl<S: Mutation> Controller for CronJobs<S> {
                     self.answered(&uid, purpose, &reply, now, out);
                 }
             }
+            Input::ClockSetBack(_) => self.look_at_all(now),
             Input::Tick | Input::Bookmark(..) => {}
             Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }

@@ -26,7 +26,7 @@ use tally_core::time::{Span, Timestamp};
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, OwnerLocation};
 use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
-use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream};
+use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream, bring_forward};
 
 /// The maximum number of requests in flight. The dependents of one owner can be a hundred thousand: they wait here, as
 /// UIDs, not as requests.
@@ -275,6 +275,14 @@ impl<S: Mutation> GarbageCollector<S> {
         self.enqueue_dependents(owner);
     }
 
+    fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.timers, by);
+        for conduct in self.conduct.values_mut() {
+            let times = [&mut conduct.not_before, &mut conduct.patient_until];
+            times.into_iter().flatten().for_each(|at| *at = *at - by);
+        }
+    }
+
     fn fire(&mut self, now: Timestamp) {
         while let Some((at, uid)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.timers.remove(&(at, uid.clone()));
@@ -324,6 +332,7 @@ impl<S: Mutation> Controller for GarbageCollector<S> {
                     self.answered(purpose, &reply, now);
                 }
             }
+            Input::ClockSetBack(by) => self.clock_set_back(by),
             Input::Tick => {}
         }
         self.advanced();

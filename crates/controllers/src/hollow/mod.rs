@@ -40,13 +40,13 @@ use compact_str::CompactString;
 use serde_json::json;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 
 use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;
 use tally_runtime::cache::{RequestsInFlight, retry_at};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
 
 pub use script::PREFIX;
 
@@ -291,6 +291,14 @@ impl<S: Mutation> Hollow<S> {
         }
     }
 
+    fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.timers, by);
+        bring_forward(&mut self.node_work, by);
+        self.nodes.iter_mut().filter_map(|node| node.work_at.as_mut()).for_each(|at| *at = *at - by);
+        #[allow(clippy::disallowed_methods, reason = "every one of them is changed, in any order")]
+        self.pods.values_mut().filter_map(|live| live.timer.as_mut()).for_each(|at| *at = *at - by);
+    }
+
     fn forget(&mut self, uid: &PodUid) {
         if let Some(timer) = self.pods.remove(uid).and_then(|live| live.timer) {
             self.timers.remove(&(timer, uid.clone()));
@@ -442,6 +450,7 @@ impl<S: Mutation> Controller for Hollow<S> {
                 None => {}
             },
             Input::Tick | Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
+            Input::ClockSetBack(by) => self.clock_set_back(by),
             Input::Bookmark(..) => {}
         }
         self.proceed(now, out);

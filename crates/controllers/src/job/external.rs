@@ -25,7 +25,7 @@ const AGAIN_AFTER: Span = Span::from_seconds(3600);
 pub(super) struct Unserved {
     /// A change of the spec means that a client is working on the Job: the wait starts again.
     generation: i64,
-    due_at: Timestamp,
+    pub due_at: Timestamp,
 }
 
 /// No controller has written a status, although there is something to do. A manager may leave a suspended Job alone

@@ -35,7 +35,7 @@ use lists::PodListQueue;
 use streams::StreamProgress;
 use table::{JobSlot, JobTable};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, bring_forward};
 use unclaimed::UnclaimedPods;
 
 type FixedState = foldhash::fast::FixedState;
@@ -86,8 +86,6 @@ pub struct JobController<S = NoMutation> {
     requests: HashMap<RequestId, (Pending, Action), FixedState>,
     next_request: u64,
     timers: BTreeSet<(Timestamp, WorkItem)>,
-    /// The time of the latest input, to notice that the clock has been set back.
-    clock: Timestamp,
     /// Jobs whose gate is closed, by the revision that opens it.
     gated: BTreeSet<(Revision, JobSlot)>,
     pod_lists: PodListQueue,
@@ -231,7 +229,6 @@ impl<S: Mutation> JobController<S> {
             requests: HashMap::default(),
             next_request: 0,
             timers: BTreeSet::new(),
-            clock: Timestamp::default(),
             gated: BTreeSet::new(),
             pod_lists: PodListQueue::default(),
             unconfirmed: BTreeSet::new(),
@@ -291,32 +288,17 @@ impl<S: Mutation> JobController<S> {
         }
     }
 
-    /// A timer that was set by a clock that was ahead, and has been set back since, would fire as late as the clock was
-    /// wrong. What waits for such a timer is retried, or planned again, after the shortest delay.
-    fn observe_clock(&mut self, now: Timestamp) {
-        let set_back = now + GET_RETRY < self.clock;
-        self.clock = now;
-        if !set_back {
-            return;
-        }
-        for record in self.jobs.iter_mut() {
-            if let Some(ledger) = &mut record.ledger {
-                ledger.clock_set_back(now);
-            }
-        }
-        self.unclaimed.clock_set_back(now);
-        let at = now + GET_RETRY;
-        // How long a Job has waited for its manager is of no importance to its counts: those timers stay.
-        let is_late = |timer: &&(Timestamp, WorkItem)| timer.0 > at && !matches!(timer.1, WorkItem::Doubt(_));
-        let late: Vec<(Timestamp, WorkItem)> = self.timers.iter().filter(is_late).cloned().collect();
-        for timer in late {
-            if let WorkItem::Plan(job) = &timer.1 {
-                if let Some(slot) = self.jobs.slot_of(job) {
-                    self.set_timer(slot, Some(at));
-                }
-            } else {
-                self.timers.remove(&timer);
-                self.timers.insert((at, timer.1));
+    /// What has happened has happened by now, and nothing waits longer than if it began to wait now: everything is
+    /// planned again.
+    fn clock_set_back(&mut self, by: Span, now: Timestamp) {
+        bring_forward(&mut self.timers, by);
+        self.unserved.values_mut().for_each(|unserved| unserved.due_at = unserved.due_at - by);
+        self.unclaimed.clock_set_back(by);
+        for slot in self.jobs.slots() {
+            let Some(record) = self.jobs.get_mut(slot) else { continue };
+            record.clock_set_back(by, now);
+            if record.ledger.is_some() {
+                self.set_timer(slot, Some(now));
             }
         }
     }
@@ -483,7 +465,6 @@ impl<S: Mutation> Controller for JobController<S> {
     }
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
-        self.observe_clock(now);
         match input {
             Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
                 Ok(job) => self.observe(Object::Job(Arc::new(self.gated(job))), now, out),
@@ -540,6 +521,7 @@ impl<S: Mutation> Controller for JobController<S> {
                 }
             }
             Input::Tick => self.tick(now, out),
+            Input::ClockSetBack(by) => self.clock_set_back(by, now),
             Input::Apply(..) | Input::Delete(..) | Input::Bookmark(..) => {}
         }
         self.ask_for_list(out);

@@ -7,7 +7,8 @@ use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::{Ledger, StatusWrite};
-use tally_core::time::Timestamp;
+use tally_core::mutation::Mutation;
+use tally_core::time::{Span, Timestamp};
 use tally_core::tombstones::Tombstones;
 
 use super::FixedState;
@@ -56,6 +57,16 @@ pub(super) struct JobRecord<S> {
     pub planned_at: Option<Timestamp>,
     /// For the put-back bug that sends a stale status again.
     pub stale_write: Option<Box<StatusWrite>>,
+}
+
+impl<S: Mutation> JobRecord<S> {
+    pub fn clock_set_back(&mut self, by: Span, now: Timestamp) {
+        let times = [&mut self.timer, &mut self.list_retry_at, &mut self.gate_closed_since];
+        let since = self.adoptions.values_mut().map(|adoption| &mut adoption.since);
+        times.into_iter().chain(since).flatten().for_each(|at| *at = *at - by);
+        self.planned_at = None;
+        self.ledger.iter_mut().for_each(|ledger| ledger.clock_set_back(now));
+    }
 }
 
 #[derive(Default)]

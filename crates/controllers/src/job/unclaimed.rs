@@ -15,6 +15,7 @@ use tally_core::pod::PodView;
 use tally_core::selector::Selector;
 use tally_core::time::{Span, Timestamp};
 use tally_core::tombstones::Tombstones;
+use tally_runtime::controller::bring_forward;
 
 use super::FixedState;
 
@@ -281,16 +282,9 @@ impl UnclaimedPods {
         }
     }
 
-    /// The clock was set back: no retry is later than if the release had been refused now.
-    pub fn clock_set_back(&mut self, now: Timestamp) {
-        for (uid, orphan) in &mut self.orphans {
-            let latest = now + Span::from_seconds(1 << orphan.refusals.saturating_sub(1).min(ORPHAN_DOUBLINGS));
-            if let Some(at) = orphan.queued.filter(|at| *at > latest) {
-                self.queue.remove(&(at, uid.clone()));
-                self.queue.insert((latest, uid.clone()));
-                orphan.queued = Some(latest);
-            }
-        }
+    pub fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.queue, by);
+        self.orphans.values_mut().filter_map(|orphan| orphan.queued.as_mut()).for_each(|at| *at = *at - by);
     }
 
     pub fn next_orphan(&mut self, now: Timestamp) -> Option<(PodUid, &Orphan)> {

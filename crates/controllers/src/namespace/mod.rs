@@ -28,7 +28,7 @@ use tally_core::time::{Span, Timestamp};
 
 use conditions::{Found, changed};
 use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
 
 /// The maximum number of namespaces processed at once, with one request each. Emptying one is a burst of requests, and
 /// it is not urgent.
@@ -420,6 +420,10 @@ impl<S: Mutation> Controller for Namespaces<S> {
                 if let Some(identity) = self.asked.answered(request) {
                     self.answered(identity, reply, now);
                 }
+            }
+            Input::ClockSetBack(by) => {
+                bring_forward(&mut self.timers, by);
+                self.ending.values_mut().filter_map(|ending| ending.next_pass.as_mut()).for_each(|at| *at = *at - by);
             }
             Input::Init(_) | Input::Apply(..) | Input::Bookmark(..) | Input::Tick => {}
         }

@@ -20,7 +20,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
 use view::{ObservedNode, Pod, read_node, read_pod};
 
 /// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
@@ -286,6 +286,16 @@ impl<S: Mutation> PodGc<S> {
         self.todo.extend(todo);
     }
 
+    fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.quarantines, by);
+        for missing in self.missing.values_mut() {
+            if let Missing::Until(at) = missing {
+                *at = *at - by;
+            }
+        }
+        self.round_at = self.round_at.map(|at| at - by);
+    }
+
     fn fire(&mut self, now: Timestamp) {
         while let Some((at, _)) = self.quarantines.first()
             && *at <= now
@@ -454,6 +464,7 @@ impl<S: Mutation> Controller for PodGc<S> {
                 }
                 self.look_for_all(now);
             }
+            Input::ClockSetBack(by) => self.clock_set_back(by),
             Input::Bookmark(..) | Input::Tick => {}
             Input::Response { request, reply, .. } => {
                 if let Some(asking) = self.asked.answered(request) {

@@ -25,7 +25,9 @@ use node::{CandidateNode, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at, with_condition};
-use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb};
+use tally_runtime::controller::{
+    Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb, bring_forward,
+};
 
 /// The maximum number of status writes in flight. They must not delay bindings.
 const MOST_TOLD_AT_ONCE: usize = 8;
@@ -352,6 +354,18 @@ impl<S: Mutation> Scheduler<S> {
         }
     }
 
+    fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.timers, by);
+        #[allow(clippy::disallowed_methods, reason = "every one of them is changed, in any order")]
+        for standing in self.standings.values_mut() {
+            if let State::Placed { retry: Some(at), .. } | State::Later(at) = &mut standing.state {
+                *at = *at - by;
+            }
+        }
+        self.queue.clock_set_back(by);
+        self.recheck_at = self.recheck_at.map(|at| at - by);
+    }
+
     fn fire(&mut self, now: Timestamp, out: &mut Outbox) {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
@@ -431,6 +445,7 @@ impl<S: Mutation> Controller for Scheduler<S> {
                     self.pod_gone(&pod.meta.uid, now);
                 }
             }
+            Input::ClockSetBack(by) => self.clock_set_back(by),
             Input::Bookmark(..) | Input::Tick => {}
             Input::Response { request, reply, .. } => match self.asked.answered(request) {
                 Some(SchedulerRequest::Bind { pod, node }) => self.bound(pod, &node, &reply, now, out),

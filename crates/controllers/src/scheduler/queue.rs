@@ -11,6 +11,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::bring_forward;
 
 use super::pod::Requirements;
 
@@ -67,6 +68,18 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    pub fn clock_set_back(&mut self, by: Span) {
+        bring_forward(&mut self.tells, by);
+        for group in self.groups.values_mut() {
+            bring_forward(&mut group.untold, by);
+            group.tells_at = group.tells_at.map(|at| at - by);
+            group.reason.iter_mut().for_each(|reason| reason.found_at = reason.found_at - by);
+            for waiter in group.waiting.values_mut() {
+                waiter.untold = waiter.untold.map(|at| at - by);
+            }
+        }
+    }
+
     pub fn join(
         &mut self,
         ticket: Ticket,

@@ -22,7 +22,7 @@ use tally_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::controller::{Controller, Input, Metric, Outbox, Request, RequestId};
+use crate::controller::{ClockWatch, Controller, Input, Metric, Outbox, Request, RequestId};
 use api::{Api, Response};
 use events::Mailbox;
 use follow::follow;
@@ -132,6 +132,7 @@ fn jittered(wait: Duration) -> Duration {
 struct Task<A> {
     caller: Arc<Caller<A>>,
     controller: Box<dyn Controller>,
+    clock: ClockWatch,
     /// None: no client could read Events.
     mailbox: Option<Mailbox>,
     out: Outbox,
@@ -151,7 +152,17 @@ impl<A: Api> Task<A> {
     ) -> Self {
         let pokes = controller.pokes().unwrap_or_default();
         let (out, requests, calls) = (Outbox::default(), Requests::new(in_flight), JoinSet::new());
-        Self { caller, controller, mailbox, out, requests, times: RequestTimes::default(), calls, pokes }
+        Self {
+            caller,
+            controller,
+            clock: ClockWatch::default(),
+            mailbox,
+            out,
+            requests,
+            times: RequestTimes::default(),
+            calls,
+            pokes,
+        }
     }
 
     /// `to_the_end`: requests that remain when the task is stopped are still sent.
@@ -256,7 +267,11 @@ impl<A: Api> Task<A> {
 
     fn tell(&mut self, input: Input) {
         let begun_at = self.caller.began.elapsed();
-        self.controller.handle(input, wall_clock(), &mut self.out);
+        let now = wall_clock();
+        if let Some(by) = self.clock.set_back(now) {
+            self.controller.handle(Input::ClockSetBack(by), now, &mut self.out);
+        }
+        self.controller.handle(input, now, &mut self.out);
         let name = self.controller.name();
         let metrics = std::mem::take(&mut self.out.metrics);
         let (syncs, others): (Vec<_>, Vec<_>) =

@@ -17,7 +17,9 @@ use tally_controllers::job::JobController;
 use tally_core::ids::Revision;
 use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, Verb};
+use tally_runtime::controller::{
+    Call, ClockWatch, Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, Verb,
+};
 use tally_runtime::driver::api::Response;
 use tally_runtime::driver::events::Mailbox;
 use tally_runtime::driver::limit::Limit;
@@ -44,6 +46,7 @@ pub(crate) struct Host<S: Mutation> {
     pub(crate) incarnation: u32,
     pub(crate) paused: bool,
     pub(crate) clock: Span,
+    watch: ClockWatch,
     streams: Vec<Followed<S>>,
     out: Outbox,
     requests: Requests,
@@ -159,6 +162,7 @@ impl<S: Mutation> Host<S> {
             incarnation: 0,
             paused: false,
             clock: Span::ZERO,
+            watch: ClockWatch::default(),
             streams,
             out: Outbox::default(),
             requests: Requests::new(in_flight),
@@ -220,6 +224,13 @@ impl<S: Mutation> World<S> {
         let (now, driver_now) = (self.host_now(at), self.driver_now());
         let host = &mut self.hosts[at];
         let mut change = Change::None;
+        if let Some(by) = host.watch.set_back(now) {
+            match &mut host.brain {
+                Brain::Job(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
+                Brain::Other(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
+                Brain::Candidate(_) => {}
+            }
+        }
         match &mut host.brain {
             Brain::Job(controller) => controller.handle(input, now, &mut host.out),
             Brain::Other(controller) => controller.handle(input, now, &mut host.out),
@@ -381,6 +392,8 @@ impl<S: Mutation> World<S> {
     // ---- after the faults ----
 
     pub(crate) fn heal_hosts(&mut self) {
+        // The driver looks at the clock every few seconds, whatever it waits for.
+        let wrong: Vec<usize> = (0..self.hosts.len()).filter(|at| self.hosts[*at].clock != Span::ZERO).collect();
         for host in &mut self.hosts {
             host.paused = false;
             host.clock = Span::ZERO;
@@ -396,6 +409,11 @@ impl<S: Mutation> World<S> {
                 self.sent.swap_remove(turn);
             } else {
                 turn += 1;
+            }
+        }
+        for at in wrong {
+            if !self.hosts[at].off {
+                self.tell(at, Input::Tick);
             }
         }
     }

@@ -5,12 +5,15 @@ use tally_core::time::{Span, Timestamp};
 use super::Laws;
 use super::history::disrupted;
 use super::read::Job;
-use super::times::{deadline, expiry, index_delay, pending_limit};
+use super::times::{deadline, delays, expiry, index_delay, pending_limit};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
 const REFUSED: Span = Span::from_seconds(70);
 /// How late anything may be apart from that.
 const LATE: Span = Span::from_seconds(2);
+
+/// After which a back-off grows no more.
+const MANY_FAILURES: usize = 64;
 
 impl Laws {
     pub(crate) fn heals(&mut self, now: Timestamp) {
@@ -19,9 +22,10 @@ impl Laws {
 
     /// I20: when all streams are read and all requests answered, and there is nothing to do but wait, a controller
     /// wakes in time for every deadline, expiry and end of a back-off, at most two seconds late. A request that was
-    /// refused before the world was healed may be delayed by a little over a minute first. A controller that set a
-    /// timer by a wrong clock may be late by as much as the clock was wrong, except for a deadline, which is a time and
-    /// not a duration. In a namespace that terminates (`closed`), every creation is refused, and no Pod can be late.
+    /// refused before the world was healed may be delayed by a little over a minute first. A controller whose clock was
+    /// wrong may have taken a failure for one of the moment in which the clock was set right: its back-off begins then,
+    /// and nothing else is later for it. In a namespace that terminates (`closed`), every creation is refused, and no
+    /// Pod can be late.
     pub(crate) fn check_waits(
         &mut self,
         now: Timestamp,
@@ -37,13 +41,15 @@ impl Laws {
             let open = job.ours() && job.verdict().is_none();
             let end = deadline(job).filter(|_| open).map(|at| (at, "deadline"));
             let pods = || self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now());
-            let limit = pending_limit(job).filter(|_| open && clocks_sane && !job.spec.suspend);
+            let limit = pending_limit(job).filter(|_| open && !job.spec.suspend);
             let waiting = pods().filter(|pod| pod.waits_to_start() && job.claims(pod));
             let starts = limit.and_then(|limit| waiting.map(|pod| pod.metadata.creation_timestamp + limit).min());
             let starts = starts.map(|at| (at, "pending Pod"));
-            let expires = expiry(job).filter(|_| clocks_sane).map(|at| (at, "expiry"));
-            let may_create = open && clocks_sane && !job.spec.suspend && !closed(&job.metadata.namespace);
-            let retry = self.next_try(job, now).filter(|_| may_create && !job.is_legacy()).map(|at| (at, "next Pod"));
+            let expires = expiry(job).map(|at| (at, "expiry"));
+            let may_create = open && !job.spec.suspend && !closed(&job.metadata.namespace);
+            let retry = self.next_try(job, now).filter(|_| may_create && !job.is_legacy());
+            let set_right = if clocks_sane { now } else { healed_at + delays(job, MANY_FAILURES).1 };
+            let retry = retry.map(|at| (at.max(set_right), "next Pod"));
             let due = [end, starts, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }

@@ -125,7 +125,7 @@ impl Controller for Collector {
                     self.set(uid, None);
                 }
             }
-            Input::Bookmark(..) | Input::Response { .. } | Input::Tick => {}
+            Input::Bookmark(..) | Input::Response { .. } | Input::Tick | Input::ClockSetBack(_) => {}
         }
     }
 }

@@ -190,7 +190,7 @@ impl Controller for Watcher {
                 }
             }
             Input::InitDone(kind, _) => self.is_complete(kind),
-            Input::Bookmark(..) | Input::Response { .. } | Input::Tick => {}
+            Input::Bookmark(..) | Input::Response { .. } | Input::Tick | Input::ClockSetBack(_) => {}
         }
     }
 }
