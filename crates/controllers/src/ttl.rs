@@ -203,12 +203,12 @@ impl<S: Mutation> TtlController<S> {
         self.timers.extend(at.map(|at| (at, key.clone())));
     }
 
-    /// What has not expired is not looked at before it has.
-    fn clock_set_back(&mut self, by: Span) {
+    /// What has not expired is looked at when it has, and what was to be tried again is tried as soon as before.
+    fn clock_set_back(&mut self, by: Span, now: Timestamp) {
         for (at, key) in std::mem::take(&mut self.timers) {
             let Some(waiting) = self.waiting.get(&key) else { continue };
             let expires_at = self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace);
-            self.arm(&key, Some((at - by).max(expires_at.unwrap_or(at).min(at))));
+            self.arm(&key, Some(expires_at.filter(|expires_at| *expires_at > now).unwrap_or(at - by)));
         }
     }
 
@@ -529,7 +529,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     self.answered(&key, step, answer, served_at, now, out);
                 }
             }
-            Input::ClockSetBack(by) => self.clock_set_back(by),
+            Input::ClockSetBack(by) => self.clock_set_back(by, now),
             Input::Tick | Input::Bookmark(..) => {}
             Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }
@@ -546,7 +546,7 @@ mod tests {
 
     use super::*;
     use tally_runtime::controller::Reply;
-    use tally_runtime::testing::{done, refused};
+    use tally_runtime::testing::{Probe, done, refused};
 
     const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
@@ -610,5 +610,31 @@ mod tests {
             let found = out.metrics.iter().filter(|metric| matches!(metric, Metric::TtlDeletion { .. })).count();
             assert_eq!(found, measured, "{kind:?}");
         }
+    }
+
+    /// The server's clock says that the Job has a minute left, and ours was a day ahead.
+    #[test]
+    fn a_clock_that_was_ahead_deletes_no_job_later() {
+        const DAY: i64 = 86_400_000;
+        let mut probe = Probe::new(TtlController::default());
+        let mut job = expired(0);
+        let finished_at = probe.now;
+        job["status"]["conditions"][0]["lastTransitionTime"] = finished_at.to_string().into();
+        job["spec"]["ttlSecondsAfterFinished"] = 60.into();
+        probe.lists(Kind::JOB, &[job.clone()], 5);
+        probe.passes(DAY);
+        assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+        let request = RequestId(1);
+        probe.input(Input::Response { request, reply: done(job.clone()), served_at: Some(finished_at) });
+        assert_eq!(probe.wakes_in(), Some(60_000));
+        probe.clock_is_set_back(DAY);
+        assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(60_000)));
+        probe.passes(60_000);
+        assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+        // What was refused is retried as soon as before.
+        probe.passes(DAY);
+        probe.answer(0, refused(500, "InternalError"));
+        probe.clock_is_set_back(DAY);
+        assert_eq!(probe.wakes_in(), Some(1_000));
     }
 }

@@ -70,6 +70,8 @@ pub enum Bug {
     StaleJobCreates,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
+    /// The driver does not notice that the clock was set back.
+    ClockUnwatched,
     /// G1: an owner that no stream has shown is taken to be gone.
     CollectsUnlooked,
     /// G1: an object is deleted by name, regardless of which object has the name now.
@@ -266,6 +268,7 @@ pub const BUGS: &[Bug] = &[
     Bug::OldIndexReleases,
     Bug::StaleJobCreates,
     Bug::TtlTrustsLocalClock,
+    Bug::ClockUnwatched,
     Bug::CollectsUnlooked,
     Bug::CollectsByName,
     Bug::RemovesUntold,

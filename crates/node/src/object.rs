@@ -284,5 +284,9 @@ mod tests {
         keeper.observe(mended.as_bytes(), "n");
         assert!(keeper.ask(&options, "", again_at).is_none());
         assert_eq!(keeper.ask_at(again_at), Some(now + HEARTBEAT));
+        // A node that does not show that it lives because its clock was ahead would be taken for a dead one.
+        let day = Span::from_seconds(86_400);
+        keeper.clock_set_back(day);
+        assert_eq!(keeper.ask_at(again_at - day), Some(now + HEARTBEAT - day));
     }
 }

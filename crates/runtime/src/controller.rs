@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -122,15 +123,21 @@ pub enum Input {
 
 /// Notices that the wall clock was set back.
 #[derive(Debug, Default)]
-pub struct ClockWatch(Timestamp);
+pub struct ClockWatch {
+    /// The last look, by the wall clock and by one that does not jump.
+    looked_at: Timestamp,
+    elapsed: Duration,
+}
 
 impl ClockWatch {
     /// Steps that are shorter delay nothing by much.
     const LEAST: Span = Span::from_seconds(1);
 
-    /// By how much the clock was set back since the last look.
-    pub fn set_back(&mut self, now: Timestamp) -> Option<Span> {
-        let by = std::mem::replace(&mut self.0, now) - now;
+    /// By how much the clock was set back since the last look. `elapsed` is the time by a clock that does not jump.
+    pub fn set_back(&mut self, now: Timestamp, elapsed: Duration) -> Option<Span> {
+        let passed = i64::try_from(elapsed.saturating_sub(self.elapsed).as_millis()).unwrap_or(i64::MAX);
+        let by = self.looked_at + Span::from_millis(passed) - now;
+        (self.looked_at, self.elapsed) = (now, elapsed);
         (by > Self::LEAST).then_some(by)
     }
 }
@@ -270,4 +277,21 @@ pub struct Reference {
     pub namespace: CompactString,
     pub name: CompactString,
     pub uid: CompactString,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_is_noticed_however_long_ago_it_was_looked_at() {
+        let mut watch = ClockWatch::default();
+        let (noon, hour) = (Timestamp::from_seconds(1_700_000_000), Span::from_seconds(3_600));
+        let seconds = Duration::from_secs;
+        assert_eq!(watch.set_back(noon, seconds(5)), None);
+        assert_eq!(watch.set_back(noon + hour, seconds(6)), None, "it may be ahead now");
+        assert_eq!(watch.set_back(noon + Span::from_seconds(100), seconds(105)), Some(Span::from_seconds(3_599)));
+        assert_eq!(watch.set_back(noon + Span::from_seconds(101), seconds(107)), None, "a second is not noticed");
+        assert_eq!(watch.set_back(noon + Span::from_seconds(98), seconds(107)), Some(Span::from_seconds(3)));
+    }
 }

@@ -1,5 +1,7 @@
 //! A test bench for controllers: inputs as JSON, requests as one line each.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
@@ -11,6 +13,8 @@ pub struct Probe<C> {
     pub now: Timestamp,
     pub out: Outbox,
     clock: ClockWatch,
+    /// By a clock that does not jump.
+    elapsed: Duration,
     /// The requests of the last `asks` that returned any.
     asked: Vec<Request>,
 }
@@ -26,11 +30,18 @@ pub fn refused(code: u16, reason: &str) -> Reply {
 impl<C: Controller> Probe<C> {
     pub fn new(controller: C) -> Self {
         let now = Timestamp::from_seconds(1_700_000_000);
-        Self { controller, now, out: Outbox::default(), clock: ClockWatch::default(), asked: Vec::new() }
+        Self {
+            controller,
+            now,
+            out: Outbox::default(),
+            clock: ClockWatch::default(),
+            elapsed: Duration::ZERO,
+            asked: Vec::new(),
+        }
     }
 
     pub fn input(&mut self, input: Input) {
-        if let Some(by) = self.clock.set_back(self.now) {
+        if let Some(by) = self.clock.set_back(self.now, self.elapsed) {
             self.controller.handle(Input::ClockSetBack(by), self.now, &mut self.out);
         }
         self.controller.handle(input, self.now, &mut self.out);
@@ -61,9 +72,16 @@ impl<C: Controller> Probe<C> {
     /// Time passes; a tick is delivered if it was requested and is due.
     pub fn passes(&mut self, millis: i64) {
         self.now = self.now + Span::from_millis(millis);
+        self.elapsed += Duration::from_millis(millis.unsigned_abs());
         if self.out.wake_at.is_some_and(|at| at <= self.now) {
             self.input(Input::Tick);
         }
+    }
+
+    /// The clock was ahead; the driver looks at it every few seconds.
+    pub fn clock_is_set_back(&mut self, millis: i64) {
+        self.now = self.now - Span::from_millis(millis);
+        self.input(Input::Tick);
     }
 
     /// The requests made since the last call. If there are none, the earlier requests can still receive responses.

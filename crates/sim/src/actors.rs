@@ -282,11 +282,22 @@ impl<S: Mutation> World<S> {
 
     fn user_strips(&mut self) -> bool {
         let Some(key) = self.choose_pod(|_, pod| pod.tracked) else {
-            return false;
+            return self.user_tracks_again();
         };
         self.counters.hit(Sometimes::Stripped);
         self.trace.say(|| format!("user strips the finalizer of {}", key.1));
         self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = false);
+        true
+    }
+
+    /// The API server refuses it (TRACK-19): the Pod would be counted again.
+    fn user_tracks_again(&mut self) -> bool {
+        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal() && pod.job().is_some()) else {
+            return false;
+        };
+        self.counters.hit(Sometimes::TrackedAgain);
+        self.trace.say(|| format!("user puts the finalizer of {} back", key.1));
+        self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = true);
         true
     }
 

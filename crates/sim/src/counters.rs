@@ -56,6 +56,7 @@ sometimes! {
     Disowned => "a Pod was disowned",
     Adopted => "a Pod was adopted",
     Stripped => "a user stripped a finalizer",
+    TrackedAgain => "a user put the finalizer of a finished Pod back",
     FlippedToFailed => "a Pod flipped from Succeeded to Failed",
     FlippedToSucceeded => "a Pod flipped from Failed to Succeeded",
     PodRecreated => "a Pod was created again under its name",

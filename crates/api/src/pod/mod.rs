@@ -79,6 +79,7 @@ impl Rules for PodRules {
             Part::Status => Vec::new(),
         };
         annotations::validate_change(&annotations, old, &mut errors);
+        update::validate_tracking(&metadata, old, &mut errors);
         match part {
             Part::Main => update::validate(&spec, &old["spec"], &mut errors),
             Part::Status => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
+use tally_core::pod::TRACKING_FINALIZER;
 
 use crate::field::At;
 use crate::quantity::Quantity;
@@ -45,6 +46,19 @@ pub(super) fn validate(spec: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     if !same(&settled, old) {
         let told = format!("pod updates may not change fields other than {CHANGEABLE}\n{}", difference(old, &settled));
         errors.push(spec.forbidden(told));
+    }
+}
+
+/// TRACK-19: a Job counts a finished Pod that carries the tracking finalizer, so only the adoption of a Pod adds it.
+pub(super) fn validate_tracking(metadata: &At<'_, '_>, old: &Value, errors: &mut Errors) {
+    let tracked = |metadata: &Value| items(metadata, "finalizers").iter().any(|name| *name == TRACKING_FINALIZER);
+    let is_owned = || items(&old["metadata"], "ownerReferences").iter().any(|owner| owner["controller"] == true);
+    let has_ended = || matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if metadata.value.is_some_and(tracked) && !tracked(&old["metadata"]) && has_ended() && is_owned() {
+        errors.push(metadata.at("finalizers").forbidden(format!(
+            "{TRACKING_FINALIZER} may not be added to a Pod that has ended: its Job may have counted it, and would count \
+             it again"
+        )));
     }
 }
 

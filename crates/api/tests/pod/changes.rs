@@ -429,3 +429,36 @@ fn priority_comes_from_the_class_and_the_service_account_exists() {
         }
     }
 }
+
+/// TRACK-19. Adoption adds the finalizer together with the owner.
+#[test]
+fn the_tracking_finalizer_is_not_put_back_on_a_pod_that_has_ended() {
+    const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]);
+    let cases = [
+        ("Succeeded", true, json!([]), false),
+        ("Failed", true, json!(["example.com/x"]), false),
+        ("Failed", true, json!([FINALIZER]), true),
+        ("Running", true, json!([]), true),
+        ("Succeeded", false, json!([]), true),
+    ];
+    for (phase, owned, finalizers, allowed) in cases {
+        let mut old = created(json!({ "restartPolicy": "Never" }));
+        old["status"]["phase"] = phase.into();
+        old["metadata"]["finalizers"] = finalizers.clone();
+        if owned {
+            old["metadata"]["ownerReferences"] = owner.clone();
+        }
+        let mut new = old.clone();
+        new["metadata"]["ownerReferences"] = owner.clone();
+        new["metadata"]["finalizers"] = json!([FINALIZER, "example.com/x"]);
+        for part in [Part::Main, Part::Status] {
+            let told = texts(&PodRules.validate_update(&new, &old, part));
+            let refused = told
+                .iter()
+                .any(|text| text.starts_with("metadata.finalizers: Forbidden: ") && text.contains(FINALIZER));
+            assert_eq!(told.len(), usize::from(!allowed), "{phase} {owned} {finalizers}: {told:?}");
+            assert_eq!(refused, !allowed, "{phase} {owned} {finalizers}: {told:?}");
+        }
+    }
+}

@@ -431,6 +431,24 @@ fn a_failed_creation_is_told_and_tried_again() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_makes_no_job_later() {
+    const DAY: i64 = 86_400_000;
+    let nothing: [&str; 0] = [];
+    let each_hour = || cron(5, json!({"schedule": "0 * * * *"}), json!({"lastScheduleTime": "2026-01-31T12:00:00Z"}));
+    let mut probe = probe("2026-01-31T12:30:00Z", each_hour(), &[]);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1_800_000)));
+    probe.passes(DAY);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+    probe.answer(0, Reply::Unknown);
+    probe.clock_is_set_back(DAY);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1_800_000)));
+    probe.passes(1_799_999);
+    assert_eq!(probe.asks(), nothing);
+    probe.passes(1);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+}
+
+#[test]
 fn times_as_mail_has_them() {
     for (at_text, written) in [
         ("1970-01-01T00:00:00Z", "Thu, 01 Jan 1970 00:00:00 +0000"),

@@ -120,6 +120,21 @@ fn reach(probe: &mut Probe<GarbageCollector>, at: u64) {
 const NOTHING: [&str; 0] = [];
 
 #[test]
+fn a_clock_that_was_ahead_makes_no_retry_later() {
+    const DAY: i64 = 86_400_000;
+    let mut probe = started(&["pod a @5 <job:j"]);
+    assert_eq!(asks(&mut probe), ["get jobs ns/j"]);
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(probe.asks(), ["delete pods ns/a"]);
+    probe.passes(DAY);
+    probe.answer(0, Reply::Unknown);
+    probe.clock_is_set_back(DAY);
+    assert!(probe.asks().is_empty());
+    probe.passes(250);
+    assert_eq!(probe.asks(), ["delete pods ns/a"]);
+}
+
+#[test]
 fn what_is_asked_first_about_a_cluster() {
     let check = |objects: &[&str], expected: &[&str]| {
         assert_eq!(asks(&mut started(objects)), expected, "{objects:?}");

@@ -1394,11 +1394,26 @@ fn a_retry_is_not_delayed_by_a_clock_that_was_ahead() {
     assert_eq!(probe.asks(), ["get jobs ns/j"]);
     probe.answer(0, Reply::Unknown);
     assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(1000)));
-    probe.now = probe.now - Span::from_millis(DAY);
-    bookmark(&mut probe, Kind::JOB, 11);
+    probe.clock_is_set_back(DAY);
     assert_eq!(probe.wakes_in(), Some(1000));
     probe.passes(1000);
     assert_eq!(probe.asks(), ["get jobs ns/j"]);
+}
+
+/// BACKOFF-14, found from outside: no Pod was created for as long as the clock had been ahead.
+#[test]
+fn a_job_in_back_off_does_not_wait_until_a_clock_that_was_ahead_is_right_again() {
+    const HOUR: i64 = 3_600_000;
+    let mut probe = started(&[with(small_job("j"), "spec/backoffLimit", json!(6))], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    probe.passes(HOUR);
+    let failed_at = probe.now.to_string();
+    let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 1, "finishedAt": failed_at}}}]);
+    let failed = with(with(pod("a", "j", 20), "status/phase", json!("Failed")), "status/containerStatuses", ended);
+    probe.answer(0, done(pod("a", "j", 19)));
+    probe.sees(Kind::POD, failed);
+    probe.clock_is_set_back(HOUR);
+    assert!(probe.wakes_in().is_some_and(|millis| millis <= 10_000), "{:?}", probe.wakes_in());
 }
 
 // ---- a status that would be refused ----

@@ -100,6 +100,25 @@ fn a_node_is_looked_for_once_at_a_time() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_makes_no_quarantine_and_no_round_longer() {
+    const DAY: i64 = 86_400_000;
+    let mut probe = started(&[], &[]);
+    probe.passes(DAY);
+    probe.sees(Kind::POD, pod("a", "gone", "Running", 101));
+    probe.passes(10_000);
+    probe.clock_is_set_back(DAY);
+    probe.passes(29_999);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.passes(1);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+    probe.passes(DAY);
+    probe.answer(0, refused(500, "InternalError"));
+    probe.clock_is_set_back(DAY);
+    probe.passes(20_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+}
+
+#[test]
 fn the_quarantine_is_the_nodes_and_not_the_pods() {
     let mut probe = started(&[], &[pod("a", "gone", "Running", 7)]);
     probe.passes(40_000);

@@ -268,7 +268,7 @@ impl<A: Api> Task<A> {
     fn tell(&mut self, input: Input) {
         let begun_at = self.caller.began.elapsed();
         let now = wall_clock();
-        if let Some(by) = self.clock.set_back(now) {
+        if let Some(by) = self.clock.set_back(now, begun_at) {
             self.controller.handle(Input::ClockSetBack(by), now, &mut self.out);
         }
         self.controller.handle(input, now, &mut self.out);

@@ -95,7 +95,7 @@ impl Controller for Scribe {
                 Reply::Unknown => "unknown".to_owned(),
                 _ => "done".to_owned(),
             },
-            Input::Tick => return,
+            Input::Tick | Input::ClockSetBack(_) => return,
         };
         self.told.lock().unwrap().push(line);
         let asks = self.asks.drain(..).enumerate();

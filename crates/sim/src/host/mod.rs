@@ -15,7 +15,7 @@ use compact_str::CompactString;
 use serde_json::Value;
 use tally_controllers::job::JobController;
 use tally_core::ids::Revision;
-use tally_core::mutation::Mutation;
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{
     Call, ClockWatch, Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, Verb,
@@ -224,7 +224,8 @@ impl<S: Mutation> World<S> {
         let (now, driver_now) = (self.host_now(at), self.driver_now());
         let host = &mut self.hosts[at];
         let mut change = Change::None;
-        if let Some(by) = host.watch.set_back(now) {
+        let watched = !self.mutation.injects(Bug::ClockUnwatched);
+        if let Some(by) = host.watch.set_back(now, driver_now).filter(|_| watched) {
             match &mut host.brain {
                 Brain::Job(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
                 Brain::Other(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
