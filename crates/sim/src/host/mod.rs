@@ -413,7 +413,7 @@ impl<S: Mutation> World<S> {
             }
         }
         for at in wrong {
-            if !self.hosts[at].off {
+            if !self.hosts[at].off && self.hosts[at].candidate().is_none() {
                 self.tell(at, Input::Tick);
             }
         }
