@@ -223,7 +223,8 @@ async fn delete_one(server: &Server, name: &str) -> String {
     let (_, all) = until(server, name, |_, pods| pods.iter().any(runs)).await;
     let pod = all.iter().find(|pod| runs(pod)).unwrap();
     let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
-    change(server, path.clone(), json!({"metadata": {"annotations": {"hollow.tally.dev/terminate-after": "30m"}}})).await;
+    change(server, path.clone(), json!({"metadata": {"annotations": {"hollow.tally.dev/terminate-after": "30m"}}}))
+        .await;
     call(server, Call::new("DELETE", path.as_str()).body(&json!({"gracePeriodSeconds": 3600}))).await;
     path
 }

@@ -785,7 +785,13 @@ fn a_list_shows_pods_to_adopt_unless_the_stream_is_past_them() {
 fn jobs_that_are_tracked_the_old_way_are_counted_until_they_end() {
     let legacy = |job: Value| with(job, "metadata/annotations", json!({"batch.kubernetes.io/job-tracking": "legacy"}));
     let mut probe = started(
-        &[legacy(job("a")), legacy(job("b")), job("tracked"), legacy(finished(job("ended"))), legacy(managed(job("x"), MANAGER))],
+        &[
+            legacy(job("a")),
+            legacy(job("b")),
+            job("tracked"),
+            legacy(finished(job("ended"))),
+            legacy(managed(job("x"), MANAGER)),
+        ],
         &[],
     );
     let mut now = 0;

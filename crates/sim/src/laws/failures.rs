@@ -156,7 +156,8 @@ impl Laws {
             }
             let of_index = || life.ever().filter(|pod| pod.index == Some(index));
             let given_up = |pod: &Pod| self.carries_given_up(job, pod);
-            failures.0 += i64::from(of_index().any(|pod| counts(job, pod) || (given_up(pod) && life.recorded.is_some())));
+            failures.0 +=
+                i64::from(of_index().any(|pod| counts(job, pod) || (given_up(pod) && life.recorded.is_some())));
             let ends = |pod: &Pod| fails(job, pod) || given_up(pod);
             failures.1 += i64::from(of_index().any(|pod| ends(pod) && judged(job, pod) == Action::Ignore));
         }

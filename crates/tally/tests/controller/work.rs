@@ -172,7 +172,9 @@ async fn tally_up_says_which_jobs_it_leaves_to_others() {
         make(&server.api, JOBS, &job("ours", json!({"managedBy": "kubernetes.io/job-controller"}))).await;
         let metrics = async || server.api.connection().call(&Call::get("/metrics")).await.unwrap().text;
         let until = Instant::now() + GIVE_UP_AFTER;
-        while !metrics().await.contains(external) || get(&server.api, &format!("{JOBS}/ours")).await["status"] == json!({}) {
+        while !metrics().await.contains(external)
+            || get(&server.api, &format!("{JOBS}/ours")).await["status"] == json!({})
+        {
             assert!(Instant::now() < until, "{}", metrics().await);
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }

@@ -159,9 +159,9 @@ fn the_alert_for_ttl_fires_if_more_than_one_in_a_hundred_is_late() {
     let Some(promtool) = renderings::tool("PROMTOOL", "promtool", "tools/prometheus/usr/bin") else {
         return tally_testing::skip_without("promtool");
     };
-    let rule = renderings::all().flat_map(|rendering| rendering.of_kind("PrometheusRule")).find(|rule| {
-        rule["spec"].to_string().contains("tally-metrics")
-    });
+    let rule = renderings::all()
+        .flat_map(|rendering| rendering.of_kind("PrometheusRule"))
+        .find(|rule| rule["spec"].to_string().contains("tally-metrics"));
     let spec = &rule.expect("one of the renderings has the alerts")["spec"];
     let name = "TtlObjectiveMissed";
     let alerts = spec["groups"][0]["rules"].as_array().unwrap();
