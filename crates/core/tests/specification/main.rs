@@ -218,7 +218,8 @@ fn playbooks_name_metrics_alerts_and_tests_that_exist() {
     let text = |path: &str| repository::file(path).unwrap_or_else(|| panic!("{path}")).text;
     let (page, metrics) = (text("docs/playbooks.md"), text("docs/metrics.md"));
     let sources: String = files("crates").into_iter().filter(File::is_rust).map(|file| file.text).collect();
-    let prefixes = ["tally_", "job_controller_", "ttl_after_finished_", "workqueue_", "leader_election_", "kubernetes_"];
+    let prefixes =
+        ["tally_", "job_controller_", "ttl_after_finished_", "workqueue_", "leader_election_", "kubernetes_"];
     let names = page.split('`').skip(1).step_by(2).map(|name| name.split('{').next().unwrap_or_default());
     let (mut problems, mut checked) = (Vec::new(), 0);
     for name in names.filter_map(|name| coverage::function(name).map(|_| name)) {
