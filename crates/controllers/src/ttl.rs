@@ -23,6 +23,9 @@ use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request
 /// A failed read or delete is retried after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
 
+/// METRIC-14: the objective is that a Job is deleted within this time of its expiry.
+const OBJECTIVE: Span = Span::from_seconds(60);
+
 /// What expires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -58,6 +61,8 @@ struct Waiting {
     /// Requests about it that are in flight.
     asked: u32,
     failures: u32,
+    /// METRIC-14: counted as late.
+    late: bool,
     epoch: u32,
 }
 
@@ -67,8 +72,10 @@ enum Step {
     LookAtJob {
         pod: Arc<PodView>,
     },
+    /// `late`: the Job has been counted as late. Its deletion may be observed before the response.
     Delete {
         expired_at: Timestamp,
+        late: bool,
     },
 }
 
@@ -179,6 +186,7 @@ impl<S: Mutation> TtlController<S> {
             timer: None,
             asked: 0,
             failures: 0,
+            late: false,
             epoch,
         });
         waiting.epoch = epoch;
@@ -294,7 +302,21 @@ impl<S: Mutation> TtlController<S> {
         }
     }
 
-    fn retry(&mut self, key: &Key, now: Timestamp) {
+    /// METRIC-14: a Job that could not be deleted for longer than the objective allows is late, and is so once.
+    fn note_late(&mut self, key: &Key, now: Timestamp, out: &mut Outbox) {
+        let waiting = self.waiting.get(key).filter(|waiting| matches!(key, Key::Job(_)) && !waiting.late);
+        let expires_at =
+            waiting.and_then(|waiting| self.expires_at(waiting.finished_at, waiting.ttl, &waiting.namespace));
+        if expires_at.is_some_and(|expires_at| now - expires_at > OBJECTIVE)
+            && let Some(waiting) = self.waiting.get_mut(key)
+        {
+            waiting.late = true;
+            out.metrics.push(Metric::TtlJob { in_time: false });
+        }
+    }
+
+    fn retry(&mut self, key: &Key, now: Timestamp, out: &mut Outbox) {
+        self.note_late(key, now, out);
         let Some(waiting) = self.waiting.get_mut(key) else {
             return;
         };
@@ -353,7 +375,8 @@ impl<S: Mutation> TtlController<S> {
                     uid: job.uid.clone(),
                     revision: job.revision,
                 };
-                self.send(key.clone(), Step::Delete { expired_at }, action, out);
+                let late = self.waiting.get(key).is_some_and(|waiting| waiting.late);
+                self.send(key.clone(), Step::Delete { expired_at, late }, action, out);
             }
             (Step::Look, Answer::Done(Object::Pod(pod))) if *key == Key::Pod(pod.uid.clone()) => {
                 let expires_at = self.pod_expires_at(&pod);
@@ -376,7 +399,7 @@ impl<S: Mutation> TtlController<S> {
                         self.needed.entry(job.uid.clone()).or_default().insert(pod.uid.clone());
                         return;
                     }
-                    Some(_) => return self.retry(key, now),
+                    Some(_) => return self.retry(key, now, out),
                 }
                 let Some(expired_at) = self.pod_expires_at(&pod) else { return };
                 self.delete_pod(&pod, expired_at, out);
@@ -387,15 +410,19 @@ impl<S: Mutation> TtlController<S> {
                 self.delete_pod(&pod, expired_at, out);
             }
             (Step::Look, Answer::Done(_) | Answer::Gone) => self.forget(key),
-            (Step::Delete { expired_at }, Answer::Done(_) | Answer::Gone) => {
+            (Step::Delete { expired_at, late }, Answer::Done(_) | Answer::Gone) => {
                 if matches!(key, Key::Job(_)) {
-                    out.metrics.push(Metric::TtlDeletion { after_millis: (now - expired_at).millis() });
+                    let after = now - expired_at;
+                    out.metrics.push(Metric::TtlDeletion { after_millis: after.millis() });
+                    if !late {
+                        out.metrics.push(Metric::TtlJob { in_time: after <= OBJECTIVE });
+                    }
                 }
                 self.forget(key);
             }
             // Changed between the read and the delete: read again.
             (Step::Delete { .. }, Answer::Conflict) => self.look(key.clone(), out),
-            _ => self.retry(key, now),
+            _ => self.retry(key, now, out),
         }
     }
 
@@ -406,7 +433,7 @@ impl<S: Mutation> TtlController<S> {
             uid: Some(pod.uid.clone()),
             revision: Some(pod.revision),
         };
-        self.send(Key::Pod(pod.uid.clone()), Step::Delete { expired_at }, action, out);
+        self.send(Key::Pod(pod.uid.clone()), Step::Delete { expired_at, late: false }, action, out);
     }
 
     /// The list of this kind is complete: what it did not contain is gone.
@@ -585,6 +612,69 @@ mod tests {
         }
     }
 
+    /// METRIC-14: each expired Job is counted once, in time or late, also one that cannot be deleted at all.
+    #[test]
+    fn each_expired_job_is_in_time_or_late_once() {
+        /// What the server does with reads and deletes, by the seconds since the expiry.
+        type Server = fn(i64, bool) -> Reply;
+        let rows: [(&str, Server, &[bool]); 6] = [
+            ("deleted at once", |_, _| Reply::DoneWithStatus, &[true]),
+            ("deletes are refused for 30 s", |at, read| later(at, read, 30), &[true]),
+            ("for 10 min: late, and not counted again when it goes", |at, read| later(at, read, 600), &[false]),
+            ("for ever", |_, read| if read { done(expired(0)) } else { refused(403, "Forbidden") }, &[false]),
+            ("no answer to reads", |_, _| Reply::Unknown, &[false]),
+            ("deleted by another client", |_, _| refused(404, "NotFound"), &[]),
+        ];
+        fn later(at: i64, read: bool, from: i64) -> Reply {
+            match read {
+                true => done(expired(0)),
+                false if at < from => refused(500, "InternalError"),
+                false => Reply::DoneWithStatus,
+            }
+        }
+        for (title, server, expected) in rows {
+            let mut ttl = TtlController::default();
+            let mut out = Outbox::default();
+            // The Job expired in this second.
+            let start = Timestamp::parse("2023-11-14T22:10:00Z").unwrap();
+            ttl.handle(Input::Apply(Kind::JOB, expired(0).to_string().into()), start, &mut out);
+            for at in 0..2_000 {
+                let now = start + Span::from_seconds(at);
+                for request in std::mem::take(&mut out.requests) {
+                    let read = request.call.verb == tally_runtime::controller::Verb::Get;
+                    let reply = match server(at, read) {
+                        Reply::DoneWithStatus if read => done(expired(0)),
+                        reply => reply,
+                    };
+                    ttl.handle(Input::Response { request: request.id, reply, served_at: None }, now, &mut out);
+                }
+                ttl.handle(Input::Tick, now, &mut out);
+            }
+            let counted = out.metrics.iter().filter_map(|metric| match metric {
+                Metric::TtlJob { in_time } => Some(*in_time),
+                _ => None,
+            });
+            assert_eq!(counted.collect::<Vec<_>>(), expected, "{title}");
+        }
+    }
+
+    /// The stream may show that the Job is gone before the response to the delete arrives.
+    #[test]
+    fn a_deletion_that_is_observed_before_its_response_is_counted() {
+        let mut ttl = TtlController::default();
+        let mut out = Outbox::default();
+        ttl.handle(Input::Apply(Kind::JOB, expired(0).to_string().into()), NOW, &mut out);
+        let read = out.requests.pop().unwrap();
+        ttl.handle(Input::Response { request: read.id, reply: done(expired(0)), served_at: None }, NOW, &mut out);
+        ttl.handle(Input::Delete(Kind::JOB, expired(0).to_string().into()), NOW, &mut out);
+        assert!(ttl.waiting.is_empty());
+        let delete = out.requests.pop().unwrap();
+        let reply = Reply::DoneWithStatus;
+        ttl.handle(Input::Response { request: delete.id, reply, served_at: None }, NOW, &mut out);
+        // It expired in 2023.
+        assert_eq!(out.metrics.last(), Some(&Metric::TtlJob { in_time: false }));
+    }
+
     /// TTL-18, TTL-20: a Pod that expires is deleted as it was read, and is not among the Jobs that are measured.
     #[test]
     fn only_jobs_are_measured() {
@@ -608,6 +698,8 @@ mod tests {
             }
             assert!(ttl.waiting.is_empty() && out.requests.is_empty());
             let found = out.metrics.iter().filter(|metric| matches!(metric, Metric::TtlDeletion { .. })).count();
+            assert_eq!(found, measured, "{kind:?}");
+            let found = out.metrics.iter().filter(|metric| matches!(metric, Metric::TtlJob { .. })).count();
             assert_eq!(found, measured, "{kind:?}");
         }
     }

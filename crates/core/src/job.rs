@@ -262,11 +262,9 @@ impl JobView {
         }
     }
 
-    /// REPL-8: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed. A Job that
-    /// limits each index needs the end of the Pod: the replacement carries its failures.
+    /// REPL-8: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed.
     pub fn gives_up_after(&self) -> Option<Span> {
-        let waits = self.spec.waits_for_terminal_phase() && !self.spec.limits_each_index();
-        self.replace_terminating_after.filter(|_| waits)
+        self.replace_terminating_after.filter(|_| self.spec.waits_for_terminal_phase())
     }
 
     /// Whether no controller has accounted for this Job and no user has edited its spec or deleted it: its only Pods

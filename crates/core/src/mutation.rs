@@ -223,6 +223,10 @@ pub enum Bug {
     GivesUpEarly,
     /// I25: a Pod that was given up is replaced before that is stored.
     ReplacesUnfenced,
+    /// I18: a Pod that was given up is released before the replacement exists that carries its counts.
+    GivenUpCountsLost,
+    /// I27: a Pod that was given up is not among those that terminate.
+    FencedNotTold,
     /// GATE-7: the write that ends the tracking of a Job forgets the Pods that are recorded.
     SwitchDropsRecorded,
     /// GATE-7: finalizers are removed before the Job is marked as one that is tracked the old way.
@@ -344,6 +348,8 @@ pub const BUGS: &[Bug] = &[
     Bug::TtlIgnoresOutcome,
     Bug::GivesUpEarly,
     Bug::ReplacesUnfenced,
+    Bug::GivenUpCountsLost,
+    Bug::FencedNotTold,
     Bug::SwitchDropsRecorded,
     Bug::SwitchReleasesFirst,
     Bug::LegacyAddsToCount,

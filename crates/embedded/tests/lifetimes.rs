@@ -198,15 +198,24 @@ fn a_pod_expires_once_its_job_does_not_need_it() {
     assert_eq!(names(&cluster), ["stay"], "its Job has ended");
 }
 
-/// REPL-8, REPL-9.
+/// REPL-8, REPL-9, REPL-10.
 #[test]
 fn a_pod_on_a_dead_node_is_fenced_and_replaced() {
+    let plain = json!({"completions": 1, "podReplacementPolicy": "Failed", "backoffLimit": 3});
+    let mut indexed = plain.clone();
+    (indexed["completionMode"], indexed["backoffLimitPerIndex"]) = (json!("Indexed"), json!(1));
+    for spec in [plain, indexed] {
+        dead_node(spec);
+    }
+}
+
+fn dead_node(spec: Value) {
     // No node confirms anything: the test reports for it.
     let mut cluster = Cluster::new(vec![hollow()]);
     cluster.stop();
     cluster.start(jobs());
     let wait = json!({"tally.dev/replace-terminating-after": "60s"});
-    let spec = json!({"completions": 1, "podReplacementPolicy": "Failed", "backoffLimit": 3});
+    let carried = if spec["completionMode"] == "Indexed" { json!("1") } else { Value::Null };
     cluster.create(Kind::JOB, "default", &job("j", &wait, spec, &json!({})));
     cluster.settle();
     let pods = |cluster: &Cluster| -> Vec<String> {
@@ -231,15 +240,17 @@ fn a_pod_on_a_dead_node_is_fenced_and_replaced() {
         cluster.pass(1);
     }
     assert_eq!(pods(&cluster).len(), 2, "replaced: {}", status(&cluster));
-    let counted = status(&cluster);
-    assert_eq!((&counted["failed"], &counted["terminating"], &counted["active"]), (&json!(1), &json!(0), &json!(1)));
-    // It comes back and succeeds: nothing changes.
-    if pods(&cluster).contains(&first[0]) {
-        cluster.merge_status(Kind::POD, "default", &first[0], &json!({"status": {"phase": "Succeeded"}}));
-        cluster.pass(2);
-    }
-    assert_eq!((&status(&cluster)["failed"], status(&cluster).get("succeeded")), (&json!(1), None));
     let second = pods(&cluster).into_iter().find(|name| *name != first[0]).unwrap();
+    let annotations = cluster.get(Kind::POD, "default", &second).unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(annotations["batch.kubernetes.io/job-index-failure-count"], carried);
+    let counted = status(&cluster);
+    assert_eq!((&counted["failed"], &counted["active"]), (&json!(1), &json!(1)));
+    assert_eq!(counted["terminating"], 1, "its process may still run");
+    // It comes back and succeeds: nothing changes.
+    cluster.merge_status(Kind::POD, "default", &first[0], &json!({"status": {"phase": "Succeeded"}}));
+    cluster.pass(2);
+    let after = status(&cluster);
+    assert_eq!((&after["failed"], after.get("succeeded"), &after["terminating"]), (&json!(1), None, &json!(0)));
     cluster.merge_status(Kind::POD, "default", &second, &json!({"status": {"phase": "Succeeded"}}));
     cluster.pass(2);
     assert_eq!((&status(&cluster)["failed"], &status(&cluster)["succeeded"]), (&json!(1), &json!(1)));

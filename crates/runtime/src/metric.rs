@@ -29,6 +29,10 @@ pub enum Metric {
     InvalidStatus,
     /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
     TtlDeletion { after_millis: i64 },
+    /// A Job has expired, and was deleted within a minute, or a minute has passed (METRIC-14).
+    TtlJob { in_time: bool },
+    /// An unfinished Job that is tracked the old way was seen first, or has finished or is gone (METRIC-15).
+    LegacyJob { added: bool },
     /// A Job, or one of its indexes, began to wait before a retry.
     BackoffStarted { job: JobUid, notice: Box<BackoffNotice> },
 }

@@ -86,7 +86,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::WantsOneMore => "calm",
         Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
         Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
-        Bug::GivesUpEarly | Bug::ReplacesUnfenced => "dead-node-wait",
+        Bug::GivesUpEarly | Bug::ReplacesUnfenced | Bug::GivenUpCountsLost | Bug::FencedNotTold => "dead-node-wait",
         Bug::RemovesOneMore => "scale-down",
     }
 }
@@ -192,6 +192,8 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::BackoffUnexplained => "X1 a back-off is not explained",
         Bug::GivesUpEarly => "I27 a Pod that terminates is given up early",
         Bug::ReplacesUnfenced => "I27 a Pod is replaced before it is fenced",
+        Bug::GivenUpCountsLost => "I18 the counts of a Pod that was given up are lost",
+        Bug::FencedNotTold => "I27 a Pod that was given up is not counted as terminating",
         Bug::TtlIgnoresOutcome => "the TTL for an outcome is ignored",
         Bug::AfterAnyEnd => "O1 a Job begins after another that ended in the wrong way",
         Bug::AfterNotWoken => "O3 the end of a Job does not wake those that wait for it",

@@ -637,6 +637,8 @@ impl Oracle {
             let ghost = self.pods.get(&pod.uid);
             // REPL-9: counted as failed while it terminates, and replaced.
             let counted = ghost.is_some_and(|ghost| ghost.recorded_by.is_some()) || !pod.tracked;
+            // An index completes once: there a failure that is ignored, and counted nowhere, needs no record.
+            let counted = counted || (job.spec.limits_each_index() && self.laws.is_ignored(&job.uid, &pod.uid));
             let fenced = job.gives_up_after().is_some() && pod.deleting() && counted;
             let own = |ghost: &PodGhost| matches!(ghost.created_by, Actor::Controller { .. }) && !ghost.created_late;
             !fenced && ghost.is_none_or(own)

@@ -40,6 +40,9 @@ fn each_job(setup: &mut Setup, change: impl Fn(&mut JobSetup)) {
 }
 
 /// A Job without special features: completions, parallelism, retries.
+const DISRUPTION_FAILS_INDEX: &str =
+    r#"[{"action": "FailIndex", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]"#;
+
 fn plain(job: &mut JobSetup) {
     *job = JobSetup {
         indexed: job.indexed,
@@ -465,7 +468,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "dead-node-wait",
-        about: "REPL-8 REPL-9: Pods that terminate for too long are fenced and replaced, and come back; two leaders",
+        about: "REPL-8 REPL-9: Pods that terminate for too long are fenced and replaced, also with a limit for each index",
         tune: |setup| {
             let at = setup.chaos_steps;
             calm(setup);
@@ -485,6 +488,12 @@ pub const SCENARIOS: &[Scenario] = &[
                 (job.replace_when_failed, job.completions, job.backoff_limit) = (true, Some(5), 12);
                 job.parallelism = 1 + (at % 3) as i32;
                 job.failure_policy = if at % 5 == 1 { FailurePolicyKind::Ignore } else { FailurePolicyKind::None };
+                if at % 4 >= 2 {
+                    (job.indexed, job.per_index, job.backoff_limit) = (true, Some((at / 4 % 4) as i32), i32::MAX);
+                    job.failure_policy =
+                        if at / 8 % 3 == 1 { FailurePolicyKind::Ignore } else { FailurePolicyKind::None };
+                    job.failure_rules = (at / 8 % 3 == 2).then_some(DISRUPTION_FAILS_INDEX);
+                }
             }
         },
     },

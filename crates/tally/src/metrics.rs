@@ -1,4 +1,5 @@
-//! Metrics of the controllers, in the formats that Prometheus reads.
+//! Metrics of the controllers, in the formats that Prometheus reads, and the log lines about single Jobs, which a metric
+//! cannot name.
 //!
 //! `job_controller_*` and `ttl_after_finished_controller_*` have the names and labels of the Kubernetes controllers, so
 //! that existing dashboards and alerts keep working. Metrics of Tally's own start with `tally_`.
@@ -34,6 +35,8 @@ pub struct ControllerMetrics {
     stale_skips: Counters<2>,
     /// Under the name of Kubernetes, and under the one of the proposal (KEP-592).
     ttl_deletions: [Histograms<0>; 2],
+    ttl_jobs: Counters<1>,
+    legacy_jobs: Gauges<0>,
     queue_depth: Gauges<1>,
     queue_adds: Counters<1>,
     queue_retries: Counters<1>,
@@ -95,6 +98,16 @@ impl ControllerMetrics {
                 let help = "Time from the expiry of a finished Job to its deletion";
                 metrics.histograms(name, help, [], buckets(0.1, 14))
             }),
+            ttl_jobs: metrics.counters(
+                "tally_ttl_jobs",
+                "Expired Jobs, by whether they were deleted within a minute of their expiry (in_time) or not (late)",
+                ["result"],
+            ),
+            legacy_jobs: metrics.gauges(
+                "tally_legacy_jobs",
+                "Unfinished Jobs that are tracked the old way, without finalizers",
+                [],
+            ),
             queue_depth: metrics.gauges("workqueue_depth", "Requests waiting to be sent", ["name"]),
             queue_adds: metrics.counters("workqueue_adds", "Requests that controllers decided to send", ["name"]),
             queue_retries: metrics.counters(
@@ -214,6 +227,8 @@ impl ControllerMetrics {
             reachable: metrics.gauges("tally_api_server_reachable", "1 if the API server is reachable, 0 if not", []),
             managers: Mutex::default(),
         };
+        // An alert compares the two: the first Job that is late must be an increase.
+        ["in_time", "late"].into_iter().for_each(|result| made.ttl_jobs.add([result.into()], 0));
         for name in ["job_controller_rate_limiter_use", "ttl_after_finished_controller_rate_limiter_use"] {
             let used = made.limit_use.clone();
             let help = "Used part of the rate limit of requests (--qps), which all controllers share; 1: requests wait";
@@ -245,8 +260,9 @@ impl Observer for ControllerMetrics {
                 let (mode, result) = (mode(*indexed), result(*succeeded));
                 self.jobs_finished.inc([mode.into(), result.into(), reason.to_string().into()]);
             }
-            Metric::ExternalJob { manager, .. } => {
+            Metric::ExternalJob { manager, job } => {
                 self.external_jobs.inc([self.manager(manager)]);
+                tracing::info!(%job, managed_by = %manager, "the Job is left to the controller that its managedBy names");
             }
             Metric::PodsFinished { indexed, succeeded, by } => {
                 self.pods_finished.add([mode(*indexed), result(*succeeded)].map(Label::from), *by);
@@ -272,9 +288,12 @@ impl Observer for ControllerMetrics {
             }
             Metric::InvalidStatus => {
                 self.invalid_statuses.inc([]);
+                tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
             }
             // For displays: a time is no count.
             Metric::BackoffStarted { .. } => {}
+            Metric::LegacyJob { added } => self.legacy_jobs.add([], if *added { 1 } else { -1 }),
+            Metric::TtlJob { in_time } => self.ttl_jobs.inc([if *in_time { "in_time" } else { "late" }.into()]),
             Metric::TtlDeletion { after_millis } => {
                 self.ttl_deletions.iter().for_each(|name| name.observe([], *after_millis as f64 / 1000.0));
             }
@@ -305,6 +324,13 @@ impl Observer for ControllerMetrics {
         }
         self.request_durations.observe([verb.into(), resource.clone()], took.as_secs_f64());
         self.requests.inc([verb.into(), resource, code]);
+        // Other codes are part of normal operation: objects change or are deleted, and servers are busy.
+        if let Reply::Refused(refusal) = reply
+            && matches!(refusal.code, 400 | 401 | 403 | 405 | 415 | 422)
+        {
+            let (verb, what, namespace, name) = (call.verb, call.kind.plural, &call.namespace, &call.name);
+            tracing::debug!(?verb, what, %namespace, %name, code = refusal.code, "refused: {}", refusal.message);
+        }
     }
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {
@@ -412,7 +438,7 @@ mod tests {
 
     /// Names and labels of the specification, with Tally's own beside them.
     /// METRIC-1, METRIC-2, METRIC-3, METRIC-4, METRIC-5, METRIC-6, METRIC-7, METRIC-8, METRIC-9, METRIC-10, METRIC-11,
-    /// METRIC-12.
+    /// METRIC-12, METRIC-14, METRIC-15.
     #[test]
     fn names_and_labels_are_those_of_the_reference() {
         let registry = MetricRegistry::default();
@@ -431,6 +457,11 @@ mod tests {
             Metric::TerminatedPodTracked { added: false },
             Metric::GateClosed,
             Metric::TtlDeletion { after_millis: 250 },
+            Metric::TtlJob { in_time: true },
+            Metric::TtlJob { in_time: false },
+            Metric::LegacyJob { added: true },
+            Metric::LegacyJob { added: true },
+            Metric::LegacyJob { added: false },
         ] {
             metrics.metric("job-controller", &metric, Duration::from_millis(5));
         }
@@ -478,6 +509,9 @@ mod tests {
             r#"workqueue_work_duration_seconds_count{name="ttl_jobs_to_delete"} 1"#,
             r#"leader_election_master_status{name="tally-job-controller"} 1"#,
             "tally_uncounted_pods 1",
+            "tally_legacy_jobs 1",
+            r#"tally_ttl_jobs_total{result="in_time"} 1"#,
+            r#"tally_ttl_jobs_total{result="late"} 1"#,
             "tally_gate_waits_total 1",
             "tally_job_status_writes_total 1",
             r#"tally_requests_total{verb="patch",resource="jobs/status",code="2xx"} 1"#,

@@ -213,6 +213,85 @@ async fn fields_sleep_while_their_gate_is_off_and_wake_with_it() {
     assert_eq!((count(&left, "active"), count(&left, "succeeded")), (1, 0));
 }
 
+async fn change(server: &Server, path: String, patch: Value) {
+    let patch = Call::new("PATCH", path).header("content-type", "application/merge-patch+json").body(&patch);
+    call(server, patch).await;
+}
+
+/// Deletes the Pod of this Job that runs. It takes half an hour to end, unless it is told to be quicker.
+async fn delete_one(server: &Server, name: &str) -> String {
+    let (_, all) = until(server, name, |_, pods| pods.iter().any(runs)).await;
+    let pod = all.iter().find(|pod| runs(pod)).unwrap();
+    let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+    change(server, path.clone(), json!({"metadata": {"annotations": {"hollow.tally.dev/terminate-after": "30m"}}}))
+        .await;
+    call(server, Call::new("DELETE", path.as_str()).body(&json!({"gracePeriodSeconds": 3600}))).await;
+    path
+}
+
+/// GATE-6, KEP-3939: a Pod that is deleted while the gate is off is replaced while it terminates; with the gate on the next one is
+/// waited for, and what was counted before is not judged again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_pod_is_replaced_at_once_while_the_gate_is_off_and_waited_for_while_it_is_on() {
+    let directory = support::server::directory();
+    let server = start(directory.path(), "").await;
+    create(&server, "replaced", json!({"podReplacementPolicy": "Failed"})).await;
+    until(&server, "replaced", |job, pods| pods.iter().any(runs) && job["status"]["terminating"] == 0).await;
+    server.kill();
+
+    let server = start(directory.path(), "JobPodReplacementPolicy=false").await;
+    until(&server, "replaced", |job, _| job["status"].get("terminating").is_none()).await;
+    let first = delete_one(&server, "replaced").await;
+    let replaced = |job: &Value, pods: &[Value]| count(job, "failed") == 1 && pods.iter().any(runs);
+    let (job, all) = until(&server, "replaced", replaced).await;
+    assert_eq!(job["status"].get("terminating"), None);
+    assert_eq!(all.len(), 2, "the first one still terminates: {all:#?}");
+    assert!(all.iter().all(|pod| pod["status"]["phase"] == "Running"), "{all:#?}");
+    server.kill();
+
+    let server = start(directory.path(), "").await;
+    until(&server, "replaced", |job, _| job["status"]["terminating"] == 1).await;
+    let second = delete_one(&server, "replaced").await;
+    let waits = |job: &Value, _: &[Value]| job["status"]["terminating"] == 2 && count(job, "active") == 0;
+    let (job, all) = until(&server, "replaced", waits).await;
+    assert_eq!((count(&job, "failed"), all.len()), (1, 2), "no replacement, and nothing is counted anew");
+    // Both end: the one that was counted stays counted once, and the other one is replaced only now.
+    for path in [first, second] {
+        change(&server, path, json!({"metadata": {"annotations": {"hollow.tally.dev/terminate-after": "0s"}}})).await;
+    }
+    let ended = |job: &Value, pods: &[Value]| pods.iter().any(runs) && count(job, "failed") == 2;
+    let (job, _) = until(&server, "replaced", ended).await;
+    assert_eq!(job["status"]["terminating"], 0);
+}
+
+/// GATE-5: Complete and Failed wait for the Pods that terminate if either of two gates is on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_job_waits_for_its_pods_with_either_gate_and_not_without_both() {
+    for (off, waits) in [
+        ("JobPodReplacementPolicy=false", true),
+        ("JobManagedBy=false", true),
+        ("JobPodReplacementPolicy=false,JobManagedBy=false", false),
+    ] {
+        let directory = support::server::directory();
+        let server = start(directory.path(), off).await;
+        create(&server, "fails", json!({"backoffLimit": 0})).await;
+        let path = delete_one(&server, "fails").await;
+        let failed = |job: &Value| {
+            let conditions = job["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Failed" && it["status"] == "True"))
+        };
+        let decided = |job: &Value, _: &[Value]| {
+            let target = job["status"]["conditions"].to_string().contains("FailureTarget");
+            count(job, "failed") == 1 && if waits { target } else { failed(job) }
+        };
+        let (job, all) = until(&server, "fails", decided).await;
+        assert_eq!(failed(&job), !waits, "{off}: {:#}", job["status"]);
+        assert_eq!((all.len(), &all[0]["status"]["phase"]), (1, &json!("Running")), "{off}: it still terminates");
+        change(&server, path, json!({"metadata": {"annotations": {"hollow.tally.dev/terminate-after": "0s"}}})).await;
+        until(&server, "fails", |job, _| failed(job)).await;
+    }
+}
+
 fn tally(arguments: &[&str]) -> (i32, String, String) {
     let said = Command::new(env!("CARGO_BIN_EXE_tally")).args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -247,6 +326,9 @@ async fn check_upgrade_lists_the_jobs_that_are_not_tracked_with_finalizers() {
     let server = start(directory.path(), "JobTrackingWithFinalizers=false").await;
     create(&server, "legacy", json!({})).await;
     until(&server, "legacy", |_, pods| pods.iter().any(runs)).await;
+    // METRIC-15.
+    let metrics = server.api.connection().call(&Call::get("/metrics")).await.unwrap().text;
+    assert!(metrics.contains("\ntally_legacy_jobs 1\n"), "{metrics}");
     let kubeconfig = server.kubeconfig();
     for place in [["--data-dir", data], ["--kubeconfig", kubeconfig.to_str().unwrap()]] {
         let (code, said, why) = tally(&[&["check-upgrade"], &place[..]].concat());

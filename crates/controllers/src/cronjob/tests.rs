@@ -290,6 +290,40 @@ fn running_jobs_forbid_or_are_replaced() {
     assert_eq!(replaces.body(0)["status"]["active"], json!([active(now)]), "one write for both");
 }
 
+/// CRON-8: a Job that is decided has not ended while its Pods terminate. With Forbid the next one waits for them.
+#[test]
+fn a_job_whose_pods_still_terminate_forbids_the_next() {
+    let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");
+    let running = json!({"active": [active(slot)], "lastScheduleTime": slot});
+    let spec = json!({"concurrencyPolicy": "Forbid"});
+    for (interim, terminal) in [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")] {
+        let mut ending = job(slot, Some(interim));
+        ending["status"]["terminating"] = 1.into();
+        ending["status"].as_object_mut().unwrap().remove("completionTime");
+        let mut forbids = probe(now, cron(5, spec.clone(), running.clone()), &[ending.clone()]);
+        assert_eq!(forbids.asks(), ["get cronjobs ns/c"], "{interim}");
+        forbids.answer(0, done(cron(5, spec.clone(), running.clone())));
+        assert!(forbids.asks().is_empty(), "{interim}: its Pods still terminate");
+        assert_eq!(forbids.events().len(), 1, "{interim}: JobAlreadyActive");
+        // One Pod after the other ends: nothing but the terminal condition makes room.
+        forbids.passes(10_000);
+        ending["status"]["terminating"] = 0.into();
+        ending["metadata"]["resourceVersion"] = "8".into();
+        forbids.sees(Kind::JOB, ending);
+        assert!(forbids.asks().is_empty(), "{interim}: it has not ended");
+        let mut ended = job(slot, Some(terminal));
+        ended["metadata"]["resourceVersion"] = "9".into();
+        forbids.sees(Kind::JOB, ended);
+        assert_eq!(forbids.asks(), ["merge cronjobs ns/c/status"], "{interim}");
+        let mut status = json!({"lastScheduleTime": slot});
+        if terminal == "Complete" {
+            status["lastSuccessfulTime"] = slot.into();
+        }
+        forbids.answer(0, done(cron(9, spec.clone(), status)));
+        assert_eq!(forbids.asks(), ["create jobs ns/"], "{terminal}");
+    }
+}
+
 #[test]
 fn a_job_that_was_replaced_is_not_active_though_no_other_follows() {
     let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");

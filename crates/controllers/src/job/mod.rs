@@ -360,8 +360,20 @@ impl<S: Mutation> JobController<S> {
         job.is_managed_by(self.config.managed_by.as_deref())
     }
 
+    /// METRIC-15: whether this is an unfinished Job of ours that is tracked the old way.
+    fn count_legacy(&mut self, slot: JobSlot, out: &mut Outbox) {
+        let Some(record) = self.jobs.get_mut(slot) else { return };
+        let view = &record.view;
+        let ours = view.is_managed_by(self.config.managed_by.as_deref());
+        let added = ours && view.legacy && !view.status.is_finished();
+        if std::mem::replace(&mut record.counted_legacy, added) != added {
+            out.metrics.push(Metric::LegacyJob { added });
+        }
+    }
+
     /// Gives a Job the ledger that it needs, and plans, which drops a ledger that is no longer needed.
     fn reconsider(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
+        self.count_legacy(slot, out);
         let Some(record) = self.jobs.get(slot) else {
             return;
         };
@@ -424,6 +436,9 @@ impl<S: Mutation> JobController<S> {
         let Some(record) = self.jobs.remove(slot) else {
             return;
         };
+        if record.counted_legacy {
+            out.metrics.push(Metric::LegacyJob { added: false });
+        }
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
         self.forget_unserved(uid);

@@ -52,6 +52,8 @@ pub(super) struct JobRecord<S> {
     /// Adoptions that were requested and have not ended.
     pub adoptions: BTreeMap<PodUid, Adoption>,
     pub warned_unknown_mode: bool,
+    /// Among those that METRIC-15 counts.
+    pub counted_legacy: bool,
     /// What was said about annotations that cannot be used (BACKOFF-12).
     pub warned_backoff: Option<Arc<str>>,
     pub planned_at: Option<Timestamp>,
@@ -147,6 +149,7 @@ impl<S> JobTable<S> {
             adopting: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
+            counted_legacy: false,
             warned_backoff: None,
             planned_at: None,
             stale_write: None,

@@ -780,6 +780,46 @@ fn a_list_shows_pods_to_adopt_unless_the_stream_is_past_them() {
     }
 }
 
+/// METRIC-15: unfinished Jobs of ours, each once.
+#[test]
+fn jobs_that_are_tracked_the_old_way_are_counted_until_they_end() {
+    let legacy = |job: Value| with(job, "metadata/annotations", json!({"batch.kubernetes.io/job-tracking": "legacy"}));
+    let mut probe = started(
+        &[
+            legacy(job("a")),
+            legacy(job("b")),
+            job("tracked"),
+            legacy(finished(job("ended"))),
+            legacy(managed(job("x"), MANAGER)),
+        ],
+        &[],
+    );
+    let mut now = 0;
+    let mut counted = |probe: &mut Probe<JobController>| {
+        for metric in metrics(probe) {
+            now += match metric {
+                Metric::LegacyJob { added: true } => 1,
+                Metric::LegacyJob { added: false } => -1,
+                _ => 0,
+            };
+        }
+        now
+    };
+    assert_eq!(counted(&mut probe), 2);
+    probe.sees(Kind::JOB, at(20, legacy(job("a"))));
+    assert_eq!(counted(&mut probe), 2, "it is known");
+    probe.sees(Kind::JOB, at(21, legacy(job("tracked"))));
+    assert_eq!(counted(&mut probe), 3, "its tracking has ended");
+    probe.sees(Kind::JOB, at(22, legacy(finished(job("a")))));
+    assert_eq!(counted(&mut probe), 2);
+    probe.gone(Kind::JOB, at(23, legacy(finished(job("a")))));
+    probe.gone(Kind::JOB, at(24, legacy(job("b"))));
+    assert_eq!(counted(&mut probe), 1);
+    // A list without it: the stream has missed its deletion.
+    probe.lists(Kind::JOB, &[], 30);
+    assert_eq!(counted(&mut probe), 0);
+}
+
 // ---- Jobs of other managers ----
 
 fn managed(job: Value, manager: &str) -> Value {

@@ -20,7 +20,10 @@ use crate::policy::FailureAction;
 pub(super) enum Flag {
     Active,
     Ready,
+    /// Keeps its place.
     Terminating,
+    /// Terminates, and has been given up: it keeps no place (REPL-9).
+    Fenced,
     /// Ready Pods that terminate. Only a put-back bug reports them.
     ReadyTerminating,
     Tracked,
@@ -42,7 +45,7 @@ pub(super) enum Flag {
     Discardable,
 }
 
-const FLAGS: usize = 16;
+const FLAGS: usize = 17;
 
 /// How many entries have each flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +151,7 @@ impl<S: Mutation> Ledger<S> {
         while changed != 0 {
             let flag = changed.trailing_zeros() as usize;
             changed &= changed - 1;
-            let set = new.flags & 1 << flag != 0;
+            let set = new.flags & (1 << flag) != 0;
             self.counts.by_flag[flag] += if set { 1 } else { -1 };
             if flag == Flag::Misfit as usize {
                 if set {
@@ -331,7 +334,8 @@ impl<S: Mutation> Ledger<S> {
             return Standing::Live;
         }
         if (sticky && entry.recorded.is_some()) || entry.index_counted {
-            return Standing::Releasable;
+            // REPL-9: its replacement needs its counts, and is not there yet.
+            return if entry.kept { Standing::Live } else { Standing::Releasable };
         }
         if self.mutation.injects(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
             return Standing::Releasable;
@@ -359,7 +363,7 @@ impl<S: Mutation> Ledger<S> {
             return Standing::Releasable;
         }
         if entry.is_failed(mode) || (ended_by_job && mode.failing) {
-            return if entry.kept {
+            return if entry.kept && !entry.must_be_fenced() {
                 Standing::Live
             } else if misfit || entry.is_ignored() {
                 Standing::Releasable
@@ -389,7 +393,7 @@ impl<S: Mutation> Ledger<S> {
         }
         let entry = self.entry(slot);
         let standing = self.standing(entry);
-        let (active, terminating) = (entry.is_active(), entry.is_terminating());
+        let (active, terminating) = (entry.is_active(), entry.is_terminating(mode));
         let misfit = mode.indexed && valid_index.is_none();
         let failed = entry.is_failed(mode);
         let unaccounted = self.is_unaccounted(entry);
@@ -405,6 +409,8 @@ impl<S: Mutation> Ledger<S> {
         classification.set(Flag::Ready, active && entry.ready);
         let unfenced = self.mutation.injects(Bug::ReplacesUnfenced) && entry.given_up;
         classification.set(Flag::Terminating, terminating && !unfenced);
+        let ends = !entry.phase.is_terminal() && entry.deleting && !entry.unlisted;
+        classification.set(Flag::Fenced, ends && entry.is_fenced(mode));
         classification.set(Flag::ReadyTerminating, terminating && entry.ready);
         classification.set(Flag::Tracked, entry.tracked);
         classification.set(Flag::Removing, active && entry.removal);

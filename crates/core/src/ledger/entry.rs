@@ -117,6 +117,7 @@ pub(crate) struct JobMode {
     pub legacy: bool,
     pub waits_for_terminal_phase: bool,
     pub indexed: bool,
+    pub limits_each_index: bool,
     pub index_limit: u32,
 }
 
@@ -207,14 +208,21 @@ impl Entry {
         !self.phase.is_terminal() && !self.deleting && !self.unlisted
     }
 
-    pub fn is_terminating(&self) -> bool {
-        !self.phase.is_terminal() && self.deleting && !self.unlisted && !self.is_fenced()
+    /// Terminates, and keeps its place.
+    pub fn is_terminating(&self, mode: JobMode) -> bool {
+        !self.phase.is_terminal() && self.deleting && !self.unlisted && !self.is_fenced(mode)
     }
 
     /// REPL-9: given up, and counted as failed by a stored status: whatever the Pod does from now on is not counted, and
-    /// it may be replaced.
-    pub fn is_fenced(&self) -> bool {
-        self.given_up && (self.recorded.is_some() || !self.tracked)
+    /// it may be replaced. A failure that is ignored is counted nowhere: where each index has a limit, the Pod may be
+    /// replaced before it is released, because an index completes once, whichever of its Pods succeeds.
+    pub fn is_fenced(&self, mode: JobMode) -> bool {
+        self.given_up && (self.recorded.is_some() || !self.tracked || (mode.limits_each_index && self.is_ignored()))
+    }
+
+    /// REPL-9: given up, and still to be recorded before it can be replaced, although its replacement needs its counts.
+    pub fn must_be_fenced(&self) -> bool {
+        self.given_up && !self.phase.is_terminal() && !self.is_ignored()
     }
 
     /// COUNT-1, REPL-8. The old way, a Pod that is being deleted is no failure: the Job may have removed it itself.
@@ -297,7 +305,7 @@ pub(crate) struct Classification {
     /// When it will have been pending for too long.
     pub pending_until: Option<Timestamp>,
     pub restarts: u32,
-    pub flags: u16,
+    pub flags: u32,
     pub class: u8,
 }
 
@@ -309,10 +317,10 @@ impl Default for Classification {
 
 impl Classification {
     pub fn set(&mut self, flag: Flag, value: bool) {
-        self.flags |= u16::from(value) << flag as u16;
+        self.flags |= u32::from(value) << flag as u32;
     }
 
     pub fn has(&self, flag: Flag) -> bool {
-        self.flags & 1 << flag as u16 != 0
+        self.flags & (1 << flag as u32) != 0
     }
 }

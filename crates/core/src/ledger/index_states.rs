@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Ledger;
 use super::entry::{Entry, Slot};
+use crate::accounting::Outcome;
 use crate::backoff::JitterSeed;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
@@ -146,8 +147,16 @@ impl<S: Mutation> Ledger<S> {
         let limit = self.job.spec.backoff_limit_per_index.filter(|_| self.job.spec.limits_each_index());
         for (slot, entry) in self.pods_of(index) {
             active += u32::from(entry.is_active());
-            terminating |= entry.is_terminating();
+            terminating |= entry.is_terminating(mode);
+            let better = |(_, best): (Slot, &Entry)| {
+                (entry.failures_of_index(), entry.finished_at, &entry.uid)
+                    > (best.failures_of_index(), best.finished_at, &best.uid)
+            };
             if !self.is_unaccounted(entry) {
+                // REPL-9: recorded as failed before its replacement exists, by this leader or by an earlier one.
+                if limit.is_some() && self.awaits_replacement(entry) && candidate.is_none_or(better) {
+                    candidate = Some((slot, entry));
+                }
                 continue;
             }
             completes |= entry.phase == Phase::Succeeded;
@@ -158,10 +167,6 @@ impl<S: Mutation> Ledger<S> {
                 let early = i64::from(self.mutation.injects(Bug::IndexLimitEarly));
                 let spent = i64::from(entry.failure_count) + early >= i64::from(limit) + late;
                 fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
-                let better = |(_, best): (Slot, &Entry)| {
-                    (entry.failures_of_index(), entry.finished_at, &entry.uid)
-                        > (best.failures_of_index(), best.finished_at, &best.uid)
-                };
                 if candidate.is_none_or(better) {
                     candidate = Some((slot, entry));
                 }
@@ -194,6 +199,17 @@ impl<S: Mutation> Ledger<S> {
         if known != code || code == 0 {
             self.store_index(index, state);
         }
+    }
+
+    /// Whether the failure of this Pod is recorded, and its counts may be needed: it has its finalizer, and in a Job that
+    /// replaces Pods of dead nodes the record comes before the replacement.
+    fn awaits_replacement(&self, entry: &Entry) -> bool {
+        self.job.replace_terminating_after.is_some()
+            && entry.recorded == Some(Outcome::Failed)
+            && entry.tracked
+            && !entry.unlisted
+            && !entry.is_active()
+            && !self.mutation.injects(Bug::GivenUpCountsLost)
     }
 
     fn store_index(&mut self, index: CompletionIndex, state: IndexState) {

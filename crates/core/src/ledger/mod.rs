@@ -777,6 +777,7 @@ fn mode(job: &JobView) -> JobMode {
         waits_for_terminal_phase: job.spec.waits_for_terminal_phase(),
         indexed: job.spec.is_indexed(),
         index_limit: job.spec.index_limit(),
+        limits_each_index: job.spec.limits_each_index(),
     }
 }
 

@@ -710,8 +710,10 @@ impl<S: Mutation> Ledger<S> {
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
             let kept = kept.filter(|_| !self.mutation.injects(Bug::RetryCountsLost));
+            // A failure that is recorded counts, whatever the Pod shows since.
+            let ignored = |kept: &Entry| kept.is_ignored() && kept.recorded.is_none();
             let counts =
-                kept.map_or((0, 0), |kept| match kept.is_ignored() != self.mutation.injects(Bug::RetryCountsMixed) {
+                kept.map_or((0, 0), |kept| match ignored(kept) != self.mutation.injects(Bug::RetryCountsMixed) {
                     true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
                     false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
                 });
@@ -736,7 +738,7 @@ impl<S: Mutation> Ledger<S> {
         let unwanted = |index: CompletionIndex| {
             let done = [&self.committed.completed, &self.committed.failed, &self.index.completed, &self.index.failed];
             let waits = self.mode.waits_for_terminal_phase;
-            let occupies = |entry: &Entry| entry.is_active() || (waits && entry.is_terminating());
+            let occupies = |entry: &Entry| entry.is_active() || (waits && entry.is_terminating(self.mode));
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
             let retry_at = kept.map(|kept| self.index_retry_at(index, kept));
             index >= self.mode.index_limit

@@ -121,7 +121,8 @@ impl<S: Mutation> Ledger<S> {
     }
 
     /// Active, ready and terminating, computed from the same set of Pods, so that they are always consistent (S20,
-    /// S27).
+    /// S27). A Pod that was given up still occupies its node, as far as is known: a quota must not give its resources to
+    /// others before it is gone (REPL-9).
     fn live_counts(&self, backs_off: bool) -> (i32, i32, Option<i32>) {
         let mut active = self.counts.of(Flag::Active);
         let mut ready = self.counts.of(Flag::Ready);
@@ -132,7 +133,10 @@ impl<S: Mutation> Ledger<S> {
             ready += self.counts.of(Flag::ReadyTerminating);
         }
         let shown = self.job.gates.enabled(Gate::JobPodReplacementPolicy);
-        (count(active), count(ready), shown.then(|| count(self.counts.of(Flag::Terminating))))
+        let told = !self.mutation.injects(Bug::FencedNotTold);
+        let fenced = if told { self.counts.of(Flag::Fenced) } else { 0 };
+        let terminating = self.counts.of(Flag::Terminating) + fenced;
+        (count(active), count(ready), shown.then(|| count(terminating)))
     }
 
     /// FIN-6 phase 2: everything is counted and released, nothing runs, and nothing is about to run.
@@ -307,6 +311,8 @@ impl<S: Mutation> Ledger<S> {
             // A suspended Job that ends for another reason than having nothing to do (DEFECT-6).
             status.start_time = Some(at);
         }
+        // A Job does not wait for the Pods that it gave up, and the API accepts no end while any terminate (STATUSVAL-18).
+        status.terminating = status.terminating.map(|_| count(self.counts.of(Flag::Terminating)));
         let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };
         conditions::set(status, conditions::new(kind, "True", &decision.reason, &decision.message, at));
         if decision.success || self.mutation.injects(Bug::FailureHasCompletionTime) {

@@ -1,6 +1,8 @@
 //! The rules of the ledger that the comparison with the reference planner cannot show: what it reports to its caller,
 //! responses of every kind, lists in pieces, delays, and the size of its secondary indexes.
 
+mod given_up;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -212,6 +212,37 @@ fn every_file_test_and_recording_on_the_coverage_page_exists() {
     assert!(checked > 400, "only {checked} names: is everything read?");
 }
 
+/// A playbook is read when something is broken: every metric and test that it names exists, and every alert leads to one.
+#[test]
+fn playbooks_name_metrics_alerts_and_tests_that_exist() {
+    let text = |path: &str| repository::file(path).unwrap_or_else(|| panic!("{path}")).text;
+    let (page, metrics) = (text("docs/playbooks.md"), text("docs/metrics.md"));
+    let sources: String = files("crates").into_iter().filter(File::is_rust).map(|file| file.text).collect();
+    let prefixes =
+        ["tally_", "job_controller_", "ttl_after_finished_", "workqueue_", "leader_election_", "kubernetes_"];
+    let names = page.split('`').skip(1).step_by(2).map(|name| name.split('{').next().unwrap_or_default());
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for name in names.filter_map(|name| coverage::function(name).map(|_| name)) {
+        let exists = match prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            true => metrics.contains(&format!("`{name}`")) || sources.contains(&format!("fn {name}(")),
+            false => sources.contains(&format!("fn {}(", name.rsplit("::").next().unwrap_or_default())),
+        };
+        checked += 1;
+        if !exists {
+            problems.push(format!("no metric and no test {name}"));
+        }
+    }
+    for alert in text("deploy/kustomize/components/alerts/prometheusrule.yaml").lines() {
+        if let Some((_, alert)) = alert.split_once("- alert: ")
+            && !page.contains(&format!("`{alert}`"))
+        {
+            problems.push(format!("no playbook for the alert {alert}"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 20, "only {checked} names: is everything read?");
+}
+
 /// The coverage page shortens paths, and has its own test.
 #[test]
 fn every_path_and_link_in_the_documents_leads_to_a_file() {

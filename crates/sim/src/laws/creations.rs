@@ -6,11 +6,11 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
 use super::Laws;
-use super::history::{counts, disrupted, fails, judged};
+use super::history::{PodLife, counts, disrupted, fails, judged};
 use super::indexes::read;
 use super::policy::Action;
 use super::read::{Job, Phase, Pod};
-use super::times::{delays, index_delay};
+use super::times::{delays, gives_up_after, index_delay};
 use crate::api::Actor;
 use crate::oracle::Context;
 
@@ -60,11 +60,18 @@ impl Laws {
         });
     }
 
-    /// REPL-9: it terminates, and is counted as failed or released: it may be replaced.
+    /// REPL-9: it terminates, and is counted as failed or released: it may be replaced. Where each index has a limit, so may
+    /// a Pod whose failure is ignored, and counted nowhere: its index completes once, whichever of its Pods succeeds.
     pub(super) fn is_fenced(&self, job: &Job, pod: &Pod) -> bool {
         let recorded = self.history.pods.get(&pod.metadata.uid).and_then(|life| life.recorded);
-        let fenced = recorded == Some(false) || !pod.tracked();
-        super::times::gives_up_after(job).is_some() && pod.deleting() && fenced
+        let ignored = job.limit_per_index().is_some() && judged(job, pod) == Action::Ignore;
+        let fenced = recorded == Some(false) || !pod.tracked() || ignored;
+        gives_up_after(job).is_some() && pod.deleting() && fenced
+    }
+
+    /// Whether the replacement of this Pod carries its counts although it may not have ended: it was given up (REPL-9).
+    pub(super) fn carries_given_up(&self, job: &Job, pod: &Pod) -> bool {
+        pod.tracked() && pod.job() == Some(&job.metadata.uid) && self.is_fenced(job, pod)
     }
 
     /// I23: the most Pods that live at once is `parallelism` for each instance that leads at a time, and once more for
@@ -136,19 +143,28 @@ impl Laws {
         let allowed = job.limit_per_index().unwrap_or(0);
         self.require(counted as i64 <= allowed, "I18", || format!("{name}: {counted} failures, {allowed} allowed"));
         let sum = |pod: &Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
-        let failed = |pod: &Pod| pod.index == Some(index) && fails(job, pod);
+        let given_up = |pod: &Pod| pod.index == Some(index) && self.carries_given_up(job, pod);
+        let failed = |pod: &Pod| pod.index == Some(index) && fails(job, pod) || given_up(pod);
         let known = || {
             let known = self.history.known_to(job, context.pods_at);
-            known.filter(|(_, life, pod)| failed(pod) && life.recorded.is_none() && !life.ever_succeeded())
+            let fresh = |life: &PodLife, pod: &Pod| failed(pod) && life.recorded.is_none() && !life.ever_succeeded();
+            known.filter(move |(_, life, pod)| fresh(life, pod) || given_up(pod))
         };
         let doomed = known().find(|(_, _, pod)| {
-            judged(job, pod) == Action::FailIndex || (counts(job, pod) && pod.failures_before().0 as i64 >= allowed)
+            let counted = counts(job, pod) || judged(job, pod) != Action::Ignore;
+            judged(job, pod) == Action::FailIndex || (counted && pod.failures_before().0 as i64 >= allowed)
         });
+        let early = known().map(|(_, _, pod)| pod).find(|pod| {
+            let due_at = pod.deletion_asked_at().zip(gives_up_after(job)).map(|(asked_at, wait)| asked_at + wait);
+            given_up(pod) && !pod.ended() && due_at.is_some_and(|due_at| context.asked_at < due_at)
+        });
+        let early = early.filter(|_| context.clocks_sane).map(|pod| pod.metadata.name.clone());
         let doomed = doomed.map(|(_, _, pod)| pod.metadata.name.clone());
         let rank = |pod: &Pod| (sum(pod), pod.finished_at, disrupted(job, pod));
         let kept = known().map(|(_, _, pod)| rank(pod)).max();
         let others = self.history.pods_of(&job.metadata.uid).flat_map(|(_, life)| life.since(context.pods_at));
         let best = others.filter(|pod| failed(pod)).map(rank).max();
+        self.require(early.is_none(), "I27", || format!("{name} replaces {early:?} before it was given up"));
         self.require(doomed.is_none(), "I18", || format!("{name} was made though {doomed:?} has failed its index"));
         let Some((failures, finished_at, at_once)) = kept else { return };
         self.require(counted + ignored >= failures, "I18", || {

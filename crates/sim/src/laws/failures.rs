@@ -60,6 +60,19 @@ impl Laws {
         Some(gives_up_after(job).is_some_and(|wait| write.now >= asked_at + wait))
     }
 
+    /// I27: a Pod that was given up occupies its node until it is gone, and is told to those who read the status.
+    pub(super) fn check_terminating(&mut self, write: &StatusWrite<'_>) {
+        let job = write.after;
+        if gives_up_after(job).is_none() || job.terminal().is_some() {
+            return;
+        }
+        let known = self.history.known_to(job, write.context.pods_at);
+        let terminating = known.filter(|(_, _, pod)| pod.deleting() && !pod.ended()).count() as i64;
+        self.require(job.status.terminating >= terminating, "I27", || {
+            format!("{}: {terminating} Pods terminate, {:?}", job.metadata.name, job.status.terminating)
+        });
+    }
+
     /// Whether a Pod has ever failed in a way that must be counted: not ignored, with an index that existed. In a Job
     /// that has failed, running Pods have failed (TRACK-8).
     fn may_count(&self, write: &StatusWrite<'_>, uid: &PodUid) -> bool {
@@ -120,7 +133,8 @@ impl Laws {
         for index in new {
             let failures = self.failures_of(job, index);
             let at_once = self.history.pods_of(&job.metadata.uid).any(|(_, life)| {
-                let doomed = |pod: &Pod| fails(job, pod) && judged(job, pod) == Action::FailIndex;
+                let ends = |pod: &Pod| fails(job, pod) || self.carries_given_up(job, pod);
+                let doomed = |pod: &Pod| ends(pod) && judged(job, pod) == Action::FailIndex;
                 life.ever().any(|pod| pod.index == Some(index) && doomed(pod))
             });
             let failed = at_once || failures.0 > allowed;
@@ -141,8 +155,11 @@ impl Laws {
                 brought = (brought.0.max(counted as i64), brought.1.max(ignored as i64));
             }
             let of_index = || life.ever().filter(|pod| pod.index == Some(index));
-            failures.0 += i64::from(of_index().any(|pod| counts(job, pod)));
-            failures.1 += i64::from(of_index().any(|pod| fails(job, pod) && judged(job, pod) == Action::Ignore));
+            let given_up = |pod: &Pod| self.carries_given_up(job, pod);
+            failures.0 +=
+                i64::from(of_index().any(|pod| counts(job, pod) || (given_up(pod) && life.recorded.is_some())));
+            let ends = |pod: &Pod| fails(job, pod) || given_up(pod);
+            failures.1 += i64::from(of_index().any(|pod| ends(pod) && judged(job, pod) == Action::Ignore));
         }
         (failures.0 + brought.0, failures.1 + brought.1)
     }

@@ -133,6 +133,7 @@ impl Laws {
         self.check_verdict(write);
         self.check_terminal(write);
         self.check_stamps(write);
+        self.check_terminating(write);
     }
 
     /// Whether the failure policy of its Job says that this Pod's failure is ignored.

@@ -61,14 +61,14 @@ pub(crate) fn pending_limit(job: &Job) -> Option<Span> {
     text.strip_suffix('s')?.parse().ok().map(Span::from_seconds)
 }
 
-/// TTL-3 to TTL-5: when a finished Job is to be deleted.
 /// REPL-8: how long a Job waits for a Pod that terminates on a dead node.
 pub(crate) fn gives_up_after(job: &Job) -> Option<Span> {
     let text = job.metadata.annotations.get("tally.dev/replace-terminating-after")?;
     let seconds: i64 = text.strip_suffix('s')?.parse().ok()?;
-    Some(Span::from_seconds(seconds)).filter(|_| job.waits_for_the_end() && job.limit_per_index().is_none())
+    Some(Span::from_seconds(seconds)).filter(|_| job.waits_for_the_end())
 }
 
+/// TTL-3 to TTL-5: when a finished Job is to be deleted.
 pub(crate) fn expiry(job: &Job) -> Option<Timestamp> {
     let terminal = job.terminal().filter(|_| !job.deleting())?;
     let name = if terminal.kind == "Complete" { "complete" } else { "failed" };

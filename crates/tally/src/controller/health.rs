@@ -118,26 +118,10 @@ impl Health {
 impl Observer for Health {
     fn metric(&self, controller: &'static str, metric: &Metric, took: Duration) {
         self.metrics.metric(controller, metric, took);
-        match metric {
-            Metric::InvalidStatus => {
-                tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
-            }
-            Metric::ExternalJob { manager, job } => {
-                tracing::info!(%job, managed_by = %manager, "the Job is left to the controller that its managedBy names");
-            }
-            _ => {}
-        }
     }
 
     fn request(&self, call: &Call, reply: &Reply, took: Duration) {
         self.metrics.request(call, reply, took);
-        // Other codes are part of normal operation: objects change or are deleted, and servers are busy.
-        if let Reply::Refused(refusal) = reply
-            && matches!(refusal.code, 400 | 401 | 403 | 405 | 415 | 422)
-        {
-            let (verb, what, namespace, name) = (call.verb, call.kind.plural, &call.namespace, &call.name);
-            tracing::debug!(?verb, what, %namespace, %name, code = refusal.code, "refused: {}", refusal.message);
-        }
     }
 
     fn load(&self, controller: &'static str, waiting: usize, in_flight: usize) {

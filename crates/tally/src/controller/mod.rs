@@ -7,7 +7,7 @@ mod checks;
 mod flags;
 mod health;
 mod lead;
-mod log;
+pub mod log;
 mod revisions;
 
 use std::net::SocketAddr;

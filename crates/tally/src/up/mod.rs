@@ -149,6 +149,9 @@ pub struct Args {
     /// Number of rotated audit logs to keep; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 10, requires = "audit_log", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     audit_log_maxbackup: u32,
+    /// Log on standard error which Jobs are left to other controllers (spec.managedBy); may be repeated to log more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
 }
 
 impl Args {
@@ -237,6 +240,7 @@ fn parse_ttl(text: &str) -> Result<Duration, String> {
 
 /// Returns whether the server was stopped gracefully.
 pub fn run(args: &Args) -> Result<bool> {
+    crate::controller::log::begin_quiet(args.verbose);
     match start(args) {
         Ok(in_order) => Ok(in_order),
         Err(error) => {

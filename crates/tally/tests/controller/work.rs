@@ -1,5 +1,7 @@
 //! Jobs from creation to finish, over HTTP.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 use crate::process::{Controller, GIVE_UP_AFTER, Up, address};
@@ -159,15 +161,95 @@ async fn jobs_of_others_are_left_alone() {
     controller.until(external, |controller| controller.get("/metrics").1.contains(external));
 }
 
+/// MANAGED-2: `tally up` names the Jobs that it leaves to other controllers, and those controllers, if it is asked to.
+#[tokio::test(flavor = "multi_thread")]
+async fn tally_up_says_which_jobs_it_leaves_to_others() {
+    let external = r#"jobs_by_external_controller_total{controller_name="example.com/other"} 1"#;
+    for (flags, said) in [(&["--verbose"][..], true), (&["-v"], true), (&[], false)] {
+        let directory = directory();
+        let server = Server::start_with(directory.path(), &[&["--no-node", "--ephemeral"], flags].concat()).await;
+        make(&server.api, JOBS, &job("others", json!({"managedBy": "example.com/other"}))).await;
+        make(&server.api, JOBS, &job("ours", json!({"managedBy": "kubernetes.io/job-controller"}))).await;
+        let metrics = async || server.api.connection().call(&Call::get("/metrics")).await.unwrap().text;
+        let until = Instant::now() + GIVE_UP_AFTER;
+        while !metrics().await.contains(external)
+            || get(&server.api, &format!("{JOBS}/ours")).await["status"] == json!({})
+        {
+            assert!(Instant::now() < until, "{}", metrics().await);
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let left = "INFO the Job is left to the controller that its managedBy names \
+                    job=default/others managed_by=example.com/other";
+        let log = server.said();
+        assert_eq!(log.matches(left).count(), usize::from(said), "{flags:?}: {log}");
+        assert_eq!(log.matches("INFO").count(), usize::from(said), "{flags:?}: {log}");
+    }
+}
+
+/// SPECVAL-11, KEPDIFF-6: the API and the flag agree on the longest name of a manager.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_has_63_characters_at_most() {
+    let directory = directory();
+    let server = Server::start(directory.path()).await;
+    let longest = format!("example.com/{}", "x".repeat(51));
+    let longer = json!({"managedBy": format!("{longest}x")});
+    let refused = server.api.connection().call(&Call::new("POST", JOBS).body(&job("longer", longer))).await.unwrap();
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    let why = "spec.managedBy: Too long: may not be more than 63 bytes";
+    assert!(refused.value()["message"].as_str().unwrap().ends_with(why), "{}", refused.text);
+    make(&server.api, JOBS, &job("longest", json!({"managedBy": longest}))).await;
+    let controller = Controller::start(&server.kubeconfig(), "controller", &["--managed-by", &longest]);
+    until(&server.api, &controller, "longest", |job| has_condition(job, "Complete")).await;
+}
+
+/// The gate JobManagedBy, where the API server and the controller are not of one mind: each does what its own gate says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_and_a_controller_may_differ_about_managed_by() {
+    // The gates of the server and of the controller; who serves a Job that was stored before, and who a new one.
+    for (server_on, controller_on, stored_served, new_served) in
+        [(true, true, false, false), (true, false, true, true), (false, true, false, true), (false, false, true, true)]
+    {
+        let directory = directory();
+        let title = format!("server {server_on}, controller {controller_on}");
+        let managed = json!({"managedBy": "example.com/other"});
+        let server = Server::start(directory.path()).await;
+        make(&server.api, JOBS, &job("stored", managed.clone())).await;
+        server.kill();
+        let (data, gate) = (directory.path().join("data"), |on| format!("--feature-gates=JobManagedBy={on}"));
+        let options = ["--no-node", "--controllers", "", "--data-dir", data.to_str().unwrap(), &gate(server_on)];
+        let server = Server::start_with(directory.path(), &options).await;
+        make(&server.api, JOBS, &job("new", managed)).await;
+        make(&server.api, JOBS, &job("plain", json!({}))).await;
+        let keeps = async |name: &str| {
+            get(&server.api, &format!("{JOBS}/{name}")).await["spec"]["managedBy"] == "example.com/other"
+        };
+        assert_eq!((keeps("stored").await, keeps("new").await), (true, server_on), "{title}");
+        let controller = Controller::start(&server.kubeconfig(), "controller", &[&gate(controller_on)]);
+        // The list of Jobs contained all three.
+        until(&server.api, &controller, "plain", |job| has_condition(job, "Complete")).await;
+        for (name, served) in [("stored", stored_served), ("new", new_served)] {
+            if served {
+                until(&server.api, &controller, name, |job| has_condition(job, "Complete")).await;
+            } else {
+                let left = get(&server.api, &format!("{JOBS}/{name}")).await;
+                assert_eq!(left["status"], json!({}), "{title}: {name}");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_jobs_are_deleted_in_time() {
     let directory = directory();
     let server = Server::start(directory.path()).await;
-    let controller = Controller::start(&server.kubeconfig(), "controller", &[]);
+    let mut controller = Controller::start(&server.kubeconfig(), "controller", &[]);
     make(&server.api, JOBS, &job("short", json!({"ttlSecondsAfterFinished": 0}))).await;
     let gone = |job: &Value| job["metadata"]["deletionTimestamp"].is_string() || job["code"] == 404;
     until(&server.api, &controller, "short", gone).await;
     until(&server.api, &controller, "short", gone).await;
+    // METRIC-14. On a machine that is busy it may be late.
+    let counted = |line: &str| line.starts_with("tally_ttl_jobs_total{result=") && line.ends_with("} 1");
+    controller.until("it is measured", |controller| controller.get("/metrics").1.lines().any(counted));
 }
 
 /// ORDER-3, ORDER-4: also where the controller is not part of the server.

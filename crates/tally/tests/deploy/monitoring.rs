@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::renderings::{self, deploy};
 use super::support::server;
@@ -100,7 +100,7 @@ fn every_alert_and_every_panel_asks_for_a_metric_that_is_served() {
             alerts += 1;
         }
     }
-    assert!(alerts >= 14);
+    assert!(alerts >= 16);
     let text = std::fs::read_to_string(deploy().join("grafana/tally.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let mut ids = BTreeSet::new();
@@ -150,4 +150,52 @@ fn promtool_accepts_the_alerts() {
         let checked = Command::new(&promtool).args(["check", "rules"]).arg(&file).output().unwrap();
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     }
+}
+
+/// METRIC-14: 99 % of the Jobs that expire are deleted within a minute, over an hour. By the tool of Prometheus itself, with
+/// values of the metric minute by minute.
+#[test]
+fn the_alert_for_ttl_fires_if_more_than_one_in_a_hundred_is_late() {
+    let Some(promtool) = renderings::tool("PROMTOOL", "promtool", "tools/prometheus/usr/bin") else {
+        return tally_testing::skip_without("promtool");
+    };
+    let rule = renderings::all()
+        .flat_map(|rendering| rendering.of_kind("PrometheusRule"))
+        .find(|rule| rule["spec"].to_string().contains("tally-metrics"));
+    let spec = &rule.expect("one of the renderings has the alerts")["spec"];
+    let name = "TtlObjectiveMissed";
+    let alerts = spec["groups"][0]["rules"].as_array().unwrap();
+    let alert = alerts.iter().find(|alert| alert["alert"] == name).expect("an alert for the objective");
+    let fires = json!([{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]);
+    let directory = server::directory();
+    std::fs::write(directory.path().join("rules.yaml"), spec.to_string()).unwrap();
+    let tests: Vec<Value> = [
+        // Jobs in time and late, at every minute of two hours.
+        ("all in time", "0+1x120", "0x120", false),
+        ("one of 180 late", "0+3x120", "0x70 1x50", false),
+        ("two of 62 late", "0+1x120", "0x70 1x10 2x40", true),
+        ("none is deleted", "0x120", "0+1x120", true),
+        ("late an hour ago", "0+1x120", "5x120", false),
+        ("no Job expires", "0x120", "0x120", false),
+        ("another controller is late", "_x120", "_x120", false),
+    ]
+    .into_iter()
+    .map(|(title, in_time, late, fired)| {
+        let series = |result: &str, values: &str| {
+            json!({"series": format!("tally_ttl_jobs_total{{job=\"tally-metrics\",result=\"{result}\"}}"), "values": values})
+        };
+        let other = json!({"series": "tally_ttl_jobs_total{job=\"other\",result=\"late\"}", "values": "0+1x120"});
+        let expected = if fired { fires.clone() } else { json!([]) };
+        json!({
+            "name": title, "interval": "1m", "input_series": [series("in_time", in_time), series("late", late), other],
+            "alert_rule_test": [{"eval_time": "100m", "alertname": name, "exp_alerts": expected}],
+        })
+    })
+    .collect();
+    let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
+    std::fs::write(directory.path().join("test.yaml"), file.to_string()).unwrap();
+    let tested = Command::new(promtool).args(["test", "rules", "test.yaml"]).current_dir(directory.path()).output();
+    let tested = tested.unwrap();
+    let said = [tested.stdout, tested.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(tested.status.success(), "{said}");
 }

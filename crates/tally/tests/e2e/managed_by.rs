@@ -22,6 +22,12 @@ pub async fn the_job_of_another_stays_untouched(space: &Space<'_>) {
     let pod = space.pod_until(&pod, "it has succeeded", |pod| pod["status"]["phase"] == "Succeeded").await;
     space.delete_pod(&pod, None).await;
 
+    // As the other controller reports. What this one would write is different: no Pod is active, and one has succeeded.
+    let status = json!({"active": 5, "ready": 3, "failed": 7, "terminating": 2, "startTime": "2026-01-31T12:00:00Z"});
+    let path = space.batch("jobs/theirs/status");
+    space.api.patch(&path, &json!({"status": status})).await.ok();
+    let theirs = space.job("theirs").await.expect("it is there");
+
     // The controller that serves this Job has observed the other one.
     let ours = space.create(&job("ours").set("completions", 2)).await;
     space.ends(&ours, complete(2)).await;

@@ -54,6 +54,35 @@ async fn processes_end_with_the_cluster_and_jobs_go_on_with_the_next() {
     }
 }
 
+/// REPL-4: with podReplacementPolicy Failed, a process that catches SIGTERM and goes on keeps its place until it has ended.
+#[tokio::test]
+async fn a_process_that_catches_sigterm_is_replaced_only_once_it_has_ended() {
+    let kubectl = with_node().await;
+    let here = kubectl.directory.path().to_owned();
+    // The first one cleans up for as long as the test wants; the second one succeeds.
+    let script = "echo up >> $HERE/said; [ -e $HERE/go ] && exit 0; \
+                  trap 'echo term >> $HERE/said; while [ ! -e $HERE/go ]; do sleep 0.05; done; echo bye >> $HERE/said; exit 7' TERM; \
+                  while :; do sleep 0.05; done";
+    let spec = "podReplacementPolicy: Failed\n  backoffLimit: 1";
+    let pod = "restartPolicy: Never\n      terminationGracePeriodSeconds: 3600";
+    let made = kubectl.with_input("create --validate=false -f -", &job("slow", &here, spec, pod, script));
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let said = || lines(&here.join("said"));
+    eventually("it runs", || said() == ["up"]);
+    kubectl.ok("delete pods -l job-name=slow --wait=false");
+    eventually("it has caught the signal", || said() == ["up", "term"]);
+    let status = || kubectl.ok("get job slow -o jsonpath={.status}");
+    eventually("it terminates", || status().contains("\"terminating\":1"));
+    let counts = "get job slow -o jsonpath={.status.active}/{.status.failed}/{.status.terminating}";
+    assert!(matches!(kubectl.ok(counts).trim(), "//1" | "0/0/1" | "0//1"), "{}", status());
+    assert_eq!(kubectl.ok("get pods --no-headers").lines().count(), 1, "no replacement while it runs");
+    fs::write(here.join("go"), "").unwrap();
+    kubectl.ok("wait --for=condition=complete job/slow --timeout=120s");
+    assert_eq!(said(), ["up", "term", "bye", "up"], "the replacement came after the end");
+    let counts = kubectl.ok("get job slow -o jsonpath={.status.succeeded}/{.status.failed}/{.status.terminating}");
+    assert_eq!(counts.trim(), "1/1/0");
+}
+
 /// Stopping the cluster does not count against the backoffLimit of its Jobs.
 #[tokio::test]
 async fn a_job_outlives_many_stops() {
