@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
+use tally_api::pod_security::{IdRanges, PodIds};
 use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::gates::FeatureGates;
 use tally_core::quantity::Quantity;
@@ -35,6 +36,7 @@ use crate::metrics::ControllerMetrics;
 use crate::node::{LIMIT_LOGS_EVERY, NodeSettings, ThisNode, limit_logs};
 use crate::run::seconds;
 use crate::signals::{self, Stop};
+use crate::terminal;
 use crate::web::{Page, ServedPage};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
@@ -121,6 +123,13 @@ pub struct Args {
     /// Maximum number of processes and threads of a Pod; 0: no limit [default: 4096, if this machine can limit it]
     #[arg(long, value_name = "N", value_parser = parse_pids)]
     pod_pids_limit: Option<u64>,
+    /// Users of this machine, such as 1000,20000-29999, that Pods may name (runAsUser) in namespaces with the Pod security level
+    /// baseline or restricted [default: nobody (65534), and the user that runs Tally]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    pod_users: IdRanges,
+    /// The same for groups (runAsGroup, fsGroup, supplementalGroups) [default: 65534, and, unless root runs Tally, its group]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    pod_groups: IdRanges,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -188,7 +197,7 @@ impl Args {
             max_backups: usize::try_from(self.audit_log_maxbackup).unwrap_or(usize::MAX),
             policy,
         };
-        let opened = AuditLog::open(options, Box::new(|trouble| eprintln!("tally: {trouble}")));
+        let opened = AuditLog::open(options, Box::new(terminal::tell::<String>));
         Ok(Some(opened.context("--audit-log")?))
     }
 
@@ -199,6 +208,10 @@ impl Args {
             Some(0) => None,
             Some(most) => Some(PidsLimit { most, required: true }),
         }
+    }
+
+    fn pod_ids(&self) -> PodIds {
+        data_dir::with_own_ids(PodIds { users: self.pod_users.clone(), groups: self.pod_groups.clone() })
     }
 
     /// Whether this machine is a node.
@@ -245,7 +258,7 @@ pub fn run(args: &Args) -> Result<bool> {
         Ok(in_order) => Ok(in_order),
         Err(error) => {
             // Exit code 2 means bad usage; this is an environment error.
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             Ok(false)
         }
     }
@@ -379,8 +392,8 @@ async fn report_writability(registry: Arc<Registry>) {
                 }
                 Some(error) => format!("the store takes no more writes: {error}. Check the disk, then restart tally"),
             };
-            // Standard error may be a file on the same disk.
-            let _ = writeln!(io::stderr(), "tally: {text}");
+            // Standard error may be a file on the same disk: that it cannot be written is not an error.
+            terminal::tell(text);
             before = now;
         }
         tokio::time::sleep(LOOK_EVERY / 4).await;
@@ -424,7 +437,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = data_dir::begin(store, args.feature_gates).await?;
+    let registry = data_dir::begin(store, args.feature_gates, args.pod_ids()).await?;
     let installed = tally_server::install_roles(&registry).await;
     installed.map_err(|failure| anyhow!("cannot create the built-in roles: {}", failure.message))?;
     let url = kubeconfig::url(listen);
@@ -457,7 +470,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
         tokio::spawn(async move {
             loop {
-                notes.next().await.iter().for_each(|note| eprintln!("tally: {note}"));
+                notes.next().await.iter().for_each(terminal::tell);
             }
         });
     }
