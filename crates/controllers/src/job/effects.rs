@@ -2,8 +2,8 @@
 //! (S07).
 
 use tally_core::backoff::BackoffNotice;
-use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
-use tally_core::ledger::Ledger;
+use tally_core::job::{Condition, JobView, condition};
+use tally_core::ledger::{CreationReason, Ledger};
 use tally_core::mutation::Mutation;
 use tally_core::pod::PodView;
 use tally_core::time::Span;
@@ -63,16 +63,12 @@ pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, told: &mut Opti
     }
 }
 
-/// METRIC-8: why Pods are created now.
-pub(super) fn creation_reason(job: &JobView) -> &'static str {
-    let status = &job.status;
-    let failed = status.failed > 0 || !status.uncounted().failed.is_empty();
-    if failed && job.spec.pod_replacement_policy == PodReplacementPolicy::Failed {
-        "recreate_failed"
-    } else if failed || status.terminating.unwrap_or(0) > 0 {
-        "recreate_terminating_or_failed"
-    } else {
-        "new"
+/// METRIC-8: the label of the metric.
+pub(super) fn creation_reason(reason: CreationReason) -> &'static str {
+    match reason {
+        CreationReason::New => "new",
+        CreationReason::RecreateTerminatingOrFailed => "recreate_terminating_or_failed",
+        CreationReason::RecreateFailed => "recreate_failed",
     }
 }
 

@@ -116,7 +116,7 @@ impl<S: Mutation> JobController<S> {
         for removal in plan.removals {
             self.remove(&job, &namespace, removal, out);
         }
-        let reason = effects::creation_reason(view);
+        let reason = effects::creation_reason(plan.creation_reason);
         for creation in plan.creations {
             let name = creation.name.clone();
             match pod_body(view, &creation) {

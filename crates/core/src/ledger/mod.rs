@@ -44,7 +44,7 @@ use entry::{Busy, Entry, JobMode, Slot};
 use flight::{Flight, StatusInFlight};
 use freshness::Freshness;
 use lists::Lists;
-pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
+pub use plan::{CreationReason, Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
 use pod_table::PodTable;
 use refusals::Refusals;
 use removal_classes::RemovalClasses;

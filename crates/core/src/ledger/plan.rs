@@ -12,8 +12,9 @@ use crate::accounting::PodFacts;
 use crate::backoff::BackoffNotice;
 use crate::blueprint::NewPod;
 use crate::conditions::Decision;
+use crate::gates::Gate;
 use crate::ids::{CompletionIndex, PodUid, Revision};
-use crate::job::{CompletionMode, JobStatus, condition};
+use crate::job::{CompletionMode, JobStatus, PodReplacementPolicy, condition};
 use crate::lifetime::EarlyDeletion;
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
@@ -32,6 +33,7 @@ pub struct Plan {
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
     pub creations: Vec<NewPod>,
+    pub creation_reason: CreationReason,
     /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
     pub discards: Vec<PodRef>,
     /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
@@ -120,6 +122,15 @@ pub enum Hold {
     CreationsUnknown,
     /// The Job may have changed since its Pods did: it is read again first.
     JobUnconfirmed,
+}
+
+/// METRIC-8: why Pods are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CreationReason {
+    #[default]
+    New,
+    RecreateTerminatingOrFailed,
+    RecreateFailed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +247,23 @@ impl<S: Mutation> Ledger<S> {
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
+        plan.creation_reason = self.creation_reason();
         plan
+    }
+
+    /// METRIC-8: from the Pods that this plan is made from, which the stored status does not contain yet.
+    fn creation_reason(&self) -> CreationReason {
+        if !self.job.gates.enabled(Gate::JobPodReplacementPolicy) {
+            return CreationReason::New;
+        }
+        let (failed, policy) = (self.failed() > 0, self.job.spec.pod_replacement_policy);
+        if failed && policy == PodReplacementPolicy::Failed {
+            CreationReason::RecreateFailed
+        } else if failed || self.counts.of(Flag::Terminating) > 0 {
+            CreationReason::RecreateTerminatingOrFailed
+        } else {
+            CreationReason::New
+        }
     }
 
     // ---- numbers ----
