@@ -74,8 +74,9 @@ pub enum Cause {
     DeletionRefused {
         message: String,
     },
-    /// The status that the controller would write violates the rules of the API.
+    /// The API server refuses the status, or the controller does not send it because it violates the rules of the API.
     StatusRefused {
+        by_server: bool,
         message: String,
     },
     Unschedulable {
@@ -317,7 +318,10 @@ impl Cause {
             Self::DeletionRefused { message } => {
                 format!("The API server refuses to delete Pods that must go: {}", ended(message))
             }
-            Self::StatusRefused { message } => {
+            Self::StatusRefused { by_server: true, message } => {
+                format!("The API server refuses the status of the Job: {}", ended(message))
+            }
+            Self::StatusRefused { by_server: false, message } => {
                 format!("The controller cannot write a status that the API accepts: {}", ended(message))
             }
             Self::Unschedulable { pods, message } => {
@@ -441,7 +445,11 @@ impl Cause {
             }
             Self::NamespaceTerminating => "Nothing: create the Job in another namespace.",
             Self::DeletionRefused { .. } => "Correct what the message names. The controller tries again by itself.",
-            Self::StatusRefused { .. } => {
+            Self::StatusRefused { by_server: true, .. } => {
+                "Correct what the message names: a policy, a webhook, or the rights of the controller. The controller tries \
+                 again by itself, at least once a minute."
+            }
+            Self::StatusRefused { by_server: false, .. } => {
                 "This is a bug of the controller, or the status was edited: please report it with the message."
             }
             Self::Unschedulable { .. } => {

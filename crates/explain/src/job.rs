@@ -17,7 +17,7 @@ use tally_core::view::ViewError;
 
 use crate::cause::{Cause, PodNames};
 use crate::controller;
-use crate::evidence::{Evidence, changed_at, finalizers, text};
+use crate::evidence::{Evidence, changed_at, finalizers, status_written_at, text};
 use crate::failure::{self, Failure};
 use crate::pod::{Pod, group};
 use crate::text::duration;
@@ -367,6 +367,7 @@ impl<S: Mutation> Story<'_, S> {
             explanation.reasons.extend(problems);
         }
         self.refusals(&work, explanation);
+        self.status_refused(&plan, explanation);
         let discards = matches!(plan.held, Some(Hold::Discarding { .. }));
         if explanation.reasons.is_empty() || work.count > 0 || work.finish || discards {
             self.undone(&work, explanation);
@@ -464,8 +465,23 @@ impl<S: Mutation> Story<'_, S> {
         if (work.count > 0 || work.finish)
             && let Some(event) = self.evidence.last_event("Job", "InvalidStatus", Some(self.settled_at))
         {
-            let cause = Cause::StatusRefused { message: event.message.to_owned() };
+            let cause = Cause::StatusRefused { by_server: false, message: event.message.to_owned() };
             explanation.reasons.insert(0, Reason { cause, since: event.first_at.or(Some(event.last_at)) });
+        }
+    }
+
+    /// EVENT-14: the server began to refuse the status, and has accepted none since.
+    fn status_refused(&self, plan: &Plan, explanation: &mut Explanation) {
+        let accepted = self.evidence.last_event("Job", "StatusAccepted", None).map(|event| event.last_at);
+        // A new leader does not know of the refusals of the one before.
+        let accepted_at = accepted.max(status_written_at(&self.evidence.object));
+        if plan.status.is_some()
+            && let Some(event) = self.evidence.last_event("Job", "StatusRefused", accepted_at)
+        {
+            let message = event.message.trim_start_matches("Error updating status: ").to_owned();
+            let cause = Cause::StatusRefused { by_server: true, message };
+            // The Event is about the beginning.
+            explanation.reasons.insert(0, Reason { cause, since: Some(event.last_at) });
         }
     }
 

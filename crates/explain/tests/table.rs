@@ -279,6 +279,20 @@ fn rows() -> Vec<Row> {
         ..seen(job(json!({})), vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))])
     };
     row(refused, &["StatusRefused"], "cannot write a status that the API accepts: status.x: Invalid value.", 65);
+    // Told once, when it began: the Pods have ended since. The refusals before were over.
+    let refused = Evidence {
+        events: vec![
+            event("Job", "j", "StatusAccepted", "The status was written after 3 refused writes", 230),
+            event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 200),
+        ],
+        ..seen(job(json!({})), vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))])
+    };
+    row(refused, &["StatusRefused"], "The API server refuses the status of the Job: denied by policy.", 200);
+    let refused = Evidence {
+        events: vec![event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 200)],
+        ..seen(job(json!({"status": null})), vec![pod("a", json!({})), pod("b", json!({}))])
+    };
+    row(refused, &["StatusRefused"], "The API server refuses the status of the Job: denied by policy.", 200);
     let no_room = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/3 nodes are available: 3 Insufficient cpu.", "lastTransitionTime": ago(240)}]}});
     row(
@@ -723,7 +737,18 @@ fn nothing_is_said_where_nothing_is_wrong() {
     let mut preparing = starting(200);
     preparing["status"]["initContainerStatuses"] =
         json!([{"name": "i", "state": {"running": {"startedAt": ago(190)}}}]);
+    // EVENT-14: a status was refused, and has been accepted since; or a new leader has written it.
+    let refused = || event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 60);
+    let lags = |metadata: Value| {
+        let mut ready = pod("a", json!({}));
+        ready["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "lastTransitionTime": ago(1)}]);
+        seen(job(json!({"metadata": metadata})), vec![ready, pod("b", json!({}))])
+    };
+    let accepted = event("Job", "j", "StatusAccepted", "The status was written after 3 refused writes", 30);
+    let written = json!({"managedFields": [{"subresource": "status", "time": ago(30)}]});
     for (evidence, state) in [
+        (Evidence { events: vec![refused(), accepted], ..lags(json!({})) }, State::Running),
+        (Evidence { events: vec![refused()], ..lags(written) }, State::Running),
         (seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))]), State::Running),
         (seen(job(json!({"status": {"active": 0, "succeeded": 2, "conditions": complete}})), vec![]), State::Complete),
         // Just created: the controller has not had the time to do anything.

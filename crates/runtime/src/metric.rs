@@ -27,6 +27,10 @@ pub enum Metric {
     GateClosed,
     /// A status that our own rules would refuse was not sent. Always a bug.
     InvalidStatus,
+    /// The server begins to refuse the status of a Job. `job`: its namespace and name; for logs, as the next one.
+    StatusRefused { job: CompactString, message: String },
+    /// That has ended after so many refusals: the server has accepted the status, or the Job is gone.
+    StatusRefusalEnded { job: CompactString, refusals: u32, accepted: bool },
     /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
     TtlDeletion { after_millis: i64 },
     /// A Job, or one of its indexes, began to wait before a retry.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use compact_str::{CompactString, format_compact};
+use compact_str::CompactString;
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
@@ -353,8 +353,7 @@ impl<S: Mutation> JobController<S> {
     fn add_job(&mut self, job: Arc<JobView>, out: &mut Outbox) -> JobSlot {
         let external = |manager: &CompactString| manager != RESERVED_MANAGER && !self.is_ours(&job);
         if let Some(manager) = job.spec.managed_by.clone().filter(external) {
-            let job = format_compact!("{}/{}", job.namespace, job.name);
-            out.metrics.push(Metric::ExternalJob { manager, job });
+            out.metrics.push(Metric::ExternalJob { manager, job: effects::full_name(&job) });
         }
         self.jobs.insert(job)
     }
@@ -436,6 +435,10 @@ impl<S: Mutation> JobController<S> {
         let Some(record) = self.jobs.remove(slot) else {
             return;
         };
+        if record.status_refusals > 0 {
+            let (job, refusals) = (effects::full_name(&record.view), record.status_refusals);
+            out.metrics.push(Metric::StatusRefusalEnded { job, refusals, accepted: false });
+        }
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
         self.forget_unserved(uid);

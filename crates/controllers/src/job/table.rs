@@ -54,6 +54,8 @@ pub(super) struct JobRecord<S> {
     /// What was said about annotations that cannot be used (BACKOFF-12).
     pub warned_backoff: Option<Arc<str>>,
     pub planned_at: Option<Timestamp>,
+    /// How many times the server has refused the status since it accepted one (EVENT-14).
+    pub status_refusals: u32,
     /// For the put-back bug that sends a stale status again.
     pub stale_write: Option<Box<StatusWrite>>,
 }
@@ -138,6 +140,7 @@ impl<S> JobTable<S> {
             warned_unknown_mode: false,
             warned_backoff: None,
             planned_at: None,
+            status_refusals: 0,
             stale_write: None,
         });
         slot

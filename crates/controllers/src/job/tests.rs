@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tally_core::pod::TRACKING_FINALIZER;
 
 use super::*;
-use tally_runtime::controller::Reply;
+use tally_runtime::controller::{Refusal, Reply};
 use tally_runtime::metric::SyncAction;
 use tally_runtime::testing::{Probe, done, refused};
 
@@ -620,6 +620,88 @@ fn refreshing(job: &Value) -> Probe<JobController> {
     probe.answer(0, refused(409, "Conflict"));
     assert_eq!(probe.asks(), ["get jobs ns/j"]);
     probe
+}
+
+/// A Job of one Pod that has succeeded, and whose status is refused by a policy.
+fn refused_status() -> (Probe<JobController>, Value) {
+    let job = with(with(job("j"), "spec/completions", 1), "spec/parallelism", 1);
+    let mut probe = started(&[job.clone()], &[pod_in("Succeeded", "a", "j", 2)]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    probe.answer(0, denied());
+    (probe, job)
+}
+
+fn denied() -> Reply {
+    let message = "jobs.batch \"j\" is forbidden: denied by a policy".to_owned();
+    Reply::Refused(Refusal { code: 422, reason: "Invalid".to_owned(), message, ..Refusal::default() })
+}
+
+/// CONST-1, EVENT-14.
+#[test]
+fn a_refused_status_is_sent_again_after_1_2_4_and_at_most_60_seconds_and_told_once() {
+    let (mut probe, job) = refused_status();
+    let told = ["j StatusRefused: Error updating status: jobs.batch \"j\" is forbidden: denied by a policy"];
+    assert_eq!(probe.events(), told);
+    let begins = Metric::StatusRefused {
+        job: "ns/j".into(),
+        message: "jobs.batch \"j\" is forbidden: denied by a policy".to_owned(),
+    };
+    assert_eq!(count(&metrics(&mut probe), &begins), 1);
+    for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(delay * 1000)));
+        probe.passes(delay * 1000 - 1);
+        assert_eq!(probe.asks(), NOTHING);
+        probe.passes(1);
+        assert_eq!(probe.asks(), ["merge jobs ns/j/status"], "after {delay} s");
+        probe.answer(0, denied());
+    }
+    let quiet = |metric: &Metric| !matches!(metric, Metric::StatusRefused { .. } | Metric::StatusRefusalEnded { .. });
+    assert!(metrics(&mut probe).iter().all(quiet));
+    assert_eq!(probe.events(), NOTHING, "it was told once");
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let stored = written(&probe, 0, job, 11);
+    probe.answer(0, done(stored));
+    assert_eq!(probe.events(), ["j StatusAccepted: The status was written after 9 refused writes"]);
+    let ends = Metric::StatusRefusalEnded { job: "ns/j".into(), refusals: 9, accepted: true };
+    assert_eq!(count(&metrics(&mut probe), &ends), 1);
+    assert_eq!(probe.asks(), ["patch pods ns/a"], "the Pod is recorded, and goes on");
+}
+
+/// CONST-1, EVENT-14: a user corrects the Job, or deletes it.
+#[test]
+fn a_job_that_changes_ends_the_wait_after_a_refused_status() {
+    let (mut probe, job) = refused_status();
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::JOB, with(at(11, job.clone()), "metadata/labels", json!({"team": "a"})));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let (mut probe, job) = refused_status();
+    metrics(&mut probe);
+    probe.gone(Kind::JOB, at(11, job));
+    let ends = Metric::StatusRefusalEnded { job: "ns/j".into(), refusals: 1, accepted: false };
+    assert_eq!(count(&metrics(&mut probe), &ends), 1);
+}
+
+/// CONST-1: only the status waits.
+#[test]
+fn pods_are_created_while_the_status_is_refused() {
+    let mut probe = started(&[new_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    probe.answer(0, done(created(&probe, 0, "a", 11)));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    probe.answer(0, done(created(&probe, 0, "b", 12)));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    for _ in 0..3 {
+        probe.answer(0, denied());
+        probe.passes(probe.wakes_in().unwrap());
+        assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    }
+    probe.answer(0, denied());
+    let more = with(with(new_job("j"), "spec/completions", 3), "spec/parallelism", 3);
+    probe.sees(Kind::JOB, at(13, more));
+    bookmark(&mut probe, Kind::POD, 13);
+    let asked = probe.asks();
+    assert!(asked.iter().any(|line| line == "create pods ns/"), "{asked:?}");
 }
 
 #[test]

@@ -272,6 +272,7 @@ impl<S: Mutation> Ledger<S> {
         };
         let accounting = Accounting::of(&self.job).differs(&Accounting::of(&job), ignored);
         self.freshness.job_changed(job.revision, accounting);
+        self.flight.job_changed();
         self.adopt(job, None);
     }
 
@@ -315,6 +316,12 @@ impl<S: Mutation> Ledger<S> {
         self.flight.unconfirmed.extend(flight.into_iter().flat_map(|flight| flight.succeeded));
         // The stream may have shown the write before.
         self.confirm_successes();
+    }
+
+    /// CONST-1: the server has refused our status write. It is sent again later; everything else goes on meanwhile.
+    pub fn status_refused(&mut self, now: Timestamp) {
+        self.status_unwritten();
+        self.flight.refused(now);
     }
 
     fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {

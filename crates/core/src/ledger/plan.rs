@@ -218,7 +218,7 @@ impl<S: Mutation> Ledger<S> {
             if self.mutation.injects(Bug::SwitchReleasesFirst) {
                 self.plan_sweep(&mut plan);
             }
-            self.end_tracking(&mut plan);
+            self.end_tracking(now, &mut plan);
             return plan;
         }
         let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };

@@ -122,6 +122,15 @@ impl Observer for Health {
             Metric::InvalidStatus => {
                 tracing::error!("a Job status that violates the rules of the API was not sent: please report this bug");
             }
+            Metric::StatusRefused { job, message } => {
+                tracing::warn!(%job, "the API server refuses the status of the Job, which is tried again: {message}");
+            }
+            Metric::StatusRefusalEnded { job, refusals, accepted: true } => {
+                tracing::info!(%job, refusals, "the API server accepts the status of the Job again");
+            }
+            Metric::StatusRefusalEnded { job, refusals, accepted: false } => {
+                tracing::info!(%job, refusals, "the Job whose status the API server refused is gone");
+            }
             Metric::ExternalJob { manager, job } => {
                 tracing::info!(%job, managed_by = %manager, "the Job is left to the controller that its managedBy names");
             }
