@@ -232,7 +232,11 @@ impl<S: Mutation> Ledger<S> {
         // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
         self.plan_discards(&mut plan);
         self.plan_looks(now, &mut plan);
-        let decision = self.decide(now, &mut plan);
+        let mut decision = self.decide(now, &mut plan);
+        if let Some(failure) = decision.as_mut().filter(|it| !it.stored && self.needs_no_interim(it)) {
+            failure.stored = true;
+            self.fail_outright(failure.clone());
+        }
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
         } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
@@ -305,6 +309,9 @@ impl<S: Mutation> Ledger<S> {
                 });
             }
         }
+        if let Some(failure) = &self.outright {
+            return Some(failure.clone());
+        }
         if self.mutation.injects(Bug::SuccessBeatsFailure)
             && let Some(success) = self.succeeds_by_policy()
         {
@@ -368,6 +375,26 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         None
+    }
+
+    /// GATE-11: whether Complete or Failed is written without an interim condition before it. What only Pods show that are
+    /// gone when the Job ends is stored in any case, and the API requires it of a Job with a success policy
+    /// (STATUSVAL-21).
+    pub(super) fn needs_no_interim(&self, decision: &Decision) -> bool {
+        let by_pods = ["PodFailurePolicy", "SuccessPolicy", PENDING_TIMED_OUT].contains(&decision.reason.as_str());
+        let by_policy = decision.success && self.job.spec.success_policy.is_some();
+        let delays = self.job.gates.delays_terminal_conditions() || self.mutation.injects(Bug::InterimWithoutGates);
+        !delays && !by_pods && !by_policy
+    }
+
+    /// FIN-1 case 9. The reason and message came with JobSuccessPolicy (GATE-12).
+    pub(super) fn completions_reached(&self) -> Decision {
+        let mut decision = match self.job.gates.enabled(Gate::JobSuccessPolicy) {
+            true => Decision::success("CompletionsReached", "Reached expected number of succeeded pods"),
+            false => Decision::success("", ""),
+        };
+        decision.stored = self.needs_no_interim(&decision);
+        decision
     }
 
     /// FIN-1 case 6: more indexes have failed than may fail.

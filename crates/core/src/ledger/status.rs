@@ -38,10 +38,7 @@ impl<S: Mutation> Ledger<S> {
                 return;
             }
         }
-        let decision = decision.or_else(|| {
-            self.completed_all()
-                .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
-        });
+        let decision = decision.or_else(|| self.completed_all().then(|| self.completions_reached()));
         // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
         let behind = horizon.pods_at < self.freshness.edited_at() && !self.mutation.injects(Bug::NoGate);
         let finishes = decision.is_some() && self.may_finish();
