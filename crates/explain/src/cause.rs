@@ -52,6 +52,8 @@ pub enum Cause {
     UnknownCompletionMode {
         mode: String,
     },
+    /// `spec.scheduling` is set.
+    GangScheduling,
     /// `spec.parallelism` is 0.
     NoParallelism,
     /// Pods have failed, and the next one is delayed.
@@ -199,11 +201,12 @@ pub enum Cause {
 }
 
 /// The names of all reasons, in the order of the variants.
-pub const NAMES: [&str; 37] = [
+pub const NAMES: [&str; 38] = [
     "Suspended",
     "WaitsForJobs",
     "ManagerNotSeen",
     "UnknownCompletionMode",
+    "GangScheduling",
     "NoParallelism",
     "BackOff",
     "QuotaExceeded",
@@ -247,6 +250,7 @@ impl Cause {
             Self::WaitsForJobs { .. } => "WaitsForJobs",
             Self::ManagerNotSeen { .. } => "ManagerNotSeen",
             Self::UnknownCompletionMode { .. } => "UnknownCompletionMode",
+            Self::GangScheduling => "GangScheduling",
             Self::NoParallelism => "NoParallelism",
             Self::BackOff { .. } => "BackOff",
             Self::QuotaExceeded { .. } => "QuotaExceeded",
@@ -299,6 +303,9 @@ impl Cause {
             Self::UnknownCompletionMode { mode } => {
                 format!("The completion mode {mode:?} is unknown to the controller, which leaves the Job alone.")
             }
+            Self::GangScheduling => "The Job asks for gang scheduling (spec.scheduling), which the Job controller of Tally does \
+                                     not have: it leaves the Job alone."
+                .to_owned(),
             Self::NoParallelism => "spec.parallelism is 0: the Job wants no Pods.".to_owned(),
             Self::BackOff { until: Some(until), detail } => {
                 format!("Pods have failed, and the next one is not created before {until}: {detail}.")
@@ -431,6 +438,9 @@ impl Cause {
             }
             Self::UnknownCompletionMode { .. } => {
                 "Run a controller that knows the mode, or create the Job with Indexed or NonIndexed."
+            }
+            Self::GangScheduling => {
+                "Delete the Job and create it again without spec.scheduling, or run a controller that has gang scheduling."
             }
             Self::NoParallelism => "Raise spec.parallelism.",
             Self::BackOff { .. } => {

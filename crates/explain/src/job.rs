@@ -149,6 +149,13 @@ impl<S: Mutation> Story<'_, S> {
         self.view.spec.managed_by.as_deref().filter(|manager| *manager != RESERVED_MANAGER)
     }
 
+    /// GANG-5. Another controller may have gang scheduling, and have begun.
+    fn is_left_alone(&self) -> bool {
+        let told = self.evidence.last_event("Job", Cause::GangScheduling.name(), None).is_some();
+        let untouched = self.view.status == JobStatus::default() && self.view.created_at + SETTLES_WITHIN < self.now;
+        self.view.gang && (told || untouched)
+    }
+
     fn explain(self) -> Explanation {
         let (state, summary) = self.summary();
         let mut explanation = Explanation::of(self.evidence, "Job", state, summary);
@@ -158,6 +165,9 @@ impl<S: Mutation> Story<'_, S> {
             self.deleting(&mut explanation);
         } else if let Some(manager) = self.is_managed_elsewhere() {
             self.managed_elsewhere(manager, &mut explanation);
+        } else if self.is_left_alone() {
+            let cause = Cause::GangScheduling;
+            explanation.reasons.push(Reason { cause, since: Some(self.view.created_at) });
         } else if let CompletionMode::Unknown(mode) = &self.view.spec.completion_mode {
             let cause = Cause::UnknownCompletionMode { mode: mode.to_string() };
             explanation.reasons.push(Reason { cause, since: Some(self.view.created_at) });

@@ -49,6 +49,11 @@ fn job(patch: Value) -> Value {
     job
 }
 
+fn merged(mut object: Value, patch: Value) -> Value {
+    merge(&mut object, &patch);
+    object
+}
+
 /// A Pod of that Job that has run on node n for four minutes.
 fn pod(name: &str, patch: Value) -> Value {
     let mut pod = json!({
@@ -185,6 +190,19 @@ fn rows() -> Vec<Row> {
         "Only the controller \"example.com/other\" may run this Job (spec.managedBy), and it has not written any status.",
         300,
     );
+    let gang = || json!({"spec": {"scheduling": {"policy": {"gang": {"minCount": 2}}}}});
+    row(
+        seen(merged(job(json!({"status": null})), gang()), vec![]),
+        &["GangScheduling"],
+        "asks for gang scheduling",
+        300,
+    );
+    // Another controller had begun before.
+    let told = Evidence {
+        events: vec![event("Job", "j", "GangScheduling", "The Job asks for gang scheduling", 20)],
+        ..seen(job(gang()), vec![])
+    };
+    row(told, &["GangScheduling"], "it leaves the Job alone.", 300);
     row(
         seen(job(json!({"spec": {"completionMode": "Sorted"}})), vec![]),
         &["UnknownCompletionMode"],
@@ -766,6 +784,10 @@ fn nothing_is_said_where_nothing_is_wrong() {
         ),
         // Another controller works on it.
         (seen(job(json!({"spec": {"managedBy": "example.com/other"}})), vec![]), State::Running),
+        (
+            seen(job(json!({"spec": {"scheduling": {}}})), vec![pod("a", json!({})), pod("b", json!({}))]),
+            State::Running,
+        ),
         (seen(cron(json!({})), vec![]), State::Running),
         (seen(cron(json!({"spec": {"timeZone": "Europe/Berlin"}})), vec![]), State::Running),
         (seen(pod("a", json!({})), vec![]), State::Running),

@@ -13,6 +13,8 @@ pub enum Metric {
     JobFinished { indexed: bool, succeeded: bool, reason: CompactString },
     /// jobs_by_external_controller_total. `job`: its namespace and name, for logs.
     ExternalJob { manager: CompactString, job: CompactString },
+    /// A Job that asks for gang scheduling is left alone. `job`: its namespace and name, for logs.
+    GangJob { job: CompactString },
     /// job_pods_finished_total.
     PodsFinished { indexed: bool, succeeded: bool, by: u64 },
     /// job_finished_indexes_total.

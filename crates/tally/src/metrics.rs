@@ -274,7 +274,10 @@ impl Observer for ControllerMetrics {
                 self.invalid_statuses.inc([]);
             }
             // For displays and logs: a time is no count, and a refused write is one of the syncs.
-            Metric::BackoffStarted { .. } | Metric::StatusRefused { .. } | Metric::StatusRefusalEnded { .. } => {}
+            Metric::BackoffStarted { .. }
+            | Metric::GangJob { .. }
+            | Metric::StatusRefused { .. }
+            | Metric::StatusRefusalEnded { .. } => {}
             Metric::TtlDeletion { after_millis } => {
                 self.ttl_deletions.iter().for_each(|name| name.observe([], *after_millis as f64 / 1000.0));
             }

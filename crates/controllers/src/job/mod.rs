@@ -351,7 +351,8 @@ impl<S: Mutation> JobController<S> {
     }
 
     fn add_job(&mut self, job: Arc<JobView>, out: &mut Outbox) -> JobSlot {
-        let external = |manager: &CompactString| manager != RESERVED_MANAGER && !self.is_ours(&job);
+        let own = self.config.managed_by.as_deref();
+        let external = |manager: &CompactString| manager != RESERVED_MANAGER && !job.is_managed_by(own);
         if let Some(manager) = job.spec.managed_by.clone().filter(external) {
             out.metrics.push(Metric::ExternalJob { manager, job: effects::full_name(&job) });
         }
@@ -367,8 +368,9 @@ impl<S: Mutation> JobController<S> {
         job
     }
 
+    /// GANG-5: a Job that must be scheduled as a group is left alone, like those of other managers.
     fn is_ours(&self, job: &JobView) -> bool {
-        job.is_managed_by(self.config.managed_by.as_deref())
+        !job.gang && job.is_managed_by(self.config.managed_by.as_deref())
     }
 
     /// Gives a Job the ledger that it needs, and plans, which drops a ledger that is no longer needed.
@@ -378,6 +380,7 @@ impl<S: Mutation> JobController<S> {
         };
         let view = record.view.clone();
         if !self.is_ours(&view) {
+            self.tell_unsupported(slot, out);
             self.observe_external(&view, now);
             return;
         }

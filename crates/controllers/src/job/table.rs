@@ -51,6 +51,7 @@ pub(super) struct JobRecord<S> {
     /// Adoptions that were requested and have not ended.
     pub adoptions: BTreeMap<PodUid, Adoption>,
     pub warned_unknown_mode: bool,
+    pub told_unsupported: bool,
     /// What was said about annotations that cannot be used (BACKOFF-12).
     pub warned_backoff: Option<Arc<str>>,
     pub planned_at: Option<Timestamp>,
@@ -138,6 +139,7 @@ impl<S> JobTable<S> {
             adopting: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
+            told_unsupported: false,
             warned_backoff: None,
             planned_at: None,
             status_refusals: 0,

@@ -1635,3 +1635,34 @@ fn a_tracked_pod_of_a_job_of_another_manager_is_released_when_that_job_is_gone()
     probe.gone(Kind::JOB, at(101, external));
     assert_eq!(probe.asks(), ["patch pods ns/p"]);
 }
+
+/// GANG-5, EVENT-15: neither the Job nor its Pods are touched, and that is told once.
+#[test]
+fn a_job_that_asks_for_gang_scheduling_is_left_alone_and_that_is_told_once() {
+    for scheduling in [json!({"policy": {"gang": {"minCount": 2}}}), json!({})] {
+        let gang = |job: Value| with(job, "spec/scheduling", scheduling.clone());
+        // Another controller had begun: a Pod has ended, another one runs.
+        let pods = [pod_in("Succeeded", "a", "old", 2), pod("b", "old", 3)];
+        let mut probe = started(&[gang(new_job("new")), gang(job("old"))], &pods);
+        assert_eq!(probe.asks(), NOTHING);
+        let why = "GangScheduling: The Job asks for gang scheduling (spec.scheduling), which the Job controller of Tally \
+                   does not have: it leaves the Job alone.";
+        assert_eq!(probe.events(), [format!("new {why}"), format!("old {why}")]);
+        let told = metrics(&mut probe);
+        assert_eq!(count(&told, &Metric::GangJob { job: "ns/new".into() }), 1);
+        assert_eq!(told.iter().filter(|metric| matches!(metric, Metric::ExternalJob { .. })).count(), 0);
+        probe.sees(Kind::JOB, with(at(11, gang(job("old"))), "metadata/labels", json!({"a": "b"})));
+        probe.passes(3_600_000);
+        assert_eq!((probe.asks(), probe.events()), (Vec::<String>::new(), Vec::<String>::new()));
+        // When it is gone, its Pods are orphans like those of other managers.
+        probe.gone(Kind::JOB, at(12, gang(job("old"))));
+        assert_eq!(probe.asks(), ["patch pods ns/a", "patch pods ns/b"]);
+    }
+    // The Jobs of another manager are its own affair, and an end needs no explanation.
+    let other = managed(with(new_job("j"), "spec/scheduling", json!({})), MANAGER);
+    let mut probe = started(&[other, with(finished(job("k")), "spec/scheduling", json!({}))], &[]);
+    assert_eq!(probe.events(), NOTHING);
+    // Without a value the field is not set.
+    let mut probe = started(&[with(new_job("j"), "spec/scheduling", Value::Null)], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+}

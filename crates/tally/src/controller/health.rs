@@ -131,6 +131,9 @@ impl Observer for Health {
             Metric::StatusRefusalEnded { job, refusals, accepted: false } => {
                 tracing::info!(%job, refusals, "the Job whose status the API server refused is gone");
             }
+            Metric::GangJob { job } => {
+                tracing::warn!(%job, "the Job is left alone: gang scheduling (spec.scheduling) is not supported");
+            }
             Metric::ExternalJob { manager, job } => {
                 tracing::info!(%job, managed_by = %manager, "the Job is left to the controller that its managedBy names");
             }
