@@ -78,9 +78,9 @@ pub trait Rules: Sync {
     /// `default`, which derives values from these fields, and after it, because it may add some.
     fn drop_disabled(&self, _new: &mut Value, _old: Option<&Value>, _gates: FeatureGates) {}
 
-    /// The errors of a change that a feature gate does not permit.
-    fn validate_gated(&self, _new: &Value, _old: &Value, _gates: FeatureGates) -> Vec<FieldError> {
-        Vec::new()
+    /// `validate_update`, for a kind whose rules depend on feature gates.
+    fn validate_gated(&self, new: &Value, old: &Value, part: Part, _gates: FeatureGates) -> Vec<FieldError> {
+        self.validate_update(new, old, part)
     }
 
     /// Restores what this write may not change: status on the main resource, everything else on /status. Sets the

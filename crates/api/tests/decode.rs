@@ -402,6 +402,27 @@ fn unknown_and_duplicate_fields_are_told_dropped_or_refused() {
     assert_eq!((failure.code, failure.message), (400, text));
 }
 
+/// GANG-5: without the field the Job would mean something else.
+#[test]
+fn gang_scheduling_is_refused_with_a_sentence() {
+    let why = "gang scheduling is not supported; remove the field to have the Pods scheduled one by one";
+    let job = |scheduling: Value| json!({"spec": {"scheduling": scheduling, "template": {}}});
+    for scheduling in [json!({}), json!({"policy": {"gang": {"minCount": 2}}}), json!("gang")] {
+        unfit("jobs", job(scheduling.clone()), &format!("spec.scheduling: {why}"));
+        let cron = json!({"spec": {"jobTemplate": job(scheduling)}});
+        unfit("cronjobs", cron, &format!("spec.jobTemplate.spec.scheduling: {why}"));
+    }
+    let unset = read("jobs", &job(Value::Null).to_string()).expect("no value");
+    assert_eq!(unset.warnings, ["unknown field \"spec.scheduling\""]);
+    // In other places it is a field like any other that does not exist.
+    let elsewhere =
+        read("jobs", &json!({"spec": {"template": {"spec": {"scheduling": {}}}}}).to_string()).expect("a Job");
+    assert_eq!(elsewhere.warnings, ["unknown field \"spec.template.spec.scheduling\""]);
+    let ignored =
+        decode(resource("jobs"), job(json!({})).to_string().as_bytes(), Format::Json, FieldValidation::Ignore);
+    assert!(ignored.expect_err("refused all the same").message.contains(why));
+}
+
 #[test]
 fn no_more_than_a_hundred_unknown_fields_are_told() {
     let fields: Map<String, Value> = (0..250).map(|number| (format!("x{number}"), json!(1))).collect();

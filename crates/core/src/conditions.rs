@@ -5,13 +5,14 @@ use compact_str::CompactString;
 use crate::job::{Condition, JobStatus, condition};
 use crate::time::Timestamp;
 
-/// A decision that ends a Job. It is stored as an interim condition first; only then does it take effect (FIN-6).
+/// A decision that ends a Job. It is stored as an interim condition first; only then does it take effect (FIN-6), unless
+/// the gates of interim conditions are off (GATE-11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub success: bool,
     pub reason: CompactString,
     pub message: String,
-    /// Taken from the stored status.
+    /// It has taken effect: it is in the stored status, or needs no interim condition.
     pub stored: bool,
 }
 

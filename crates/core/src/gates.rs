@@ -123,7 +123,8 @@ impl FeatureGates {
         self.enabled(Gate::PodDisruptionConditions) || self.enabled(Gate::JobPodReplacementPolicy)
     }
 
-    /// Whether Complete and Failed wait until no Pod of the Job is terminating (KEP-4368).
+    /// Whether Complete and Failed wait until no Pod of the Job is terminating, and are announced by an interim condition
+    /// (KEP-4368, GATE-11).
     pub fn delays_terminal_conditions(self) -> bool {
         self.enabled(Gate::JobManagedBy) || self.enabled(Gate::JobPodReplacementPolicy)
     }

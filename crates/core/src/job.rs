@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -50,6 +51,8 @@ pub struct JobView {
     pub deleting: bool,
     /// Tracked the old way, without finalizers (GATE-7).
     pub legacy: bool,
+    /// `spec.scheduling` is set: its Pods are to be scheduled together, which no controller of ours can do (GANG-5).
+    pub gang: bool,
     /// The gates of the controller that reads it. Fields whose gate is off are already left out (`FeatureGates::apply`).
     pub gates: FeatureGates,
     /// Too many failed indexes end it only when its running Pods have ended (BLPI-11).
@@ -378,6 +381,7 @@ struct WireSpec<'a> {
     success_policy: Option<SuccessPolicy>,
     managed_by: Option<CompactString>,
     selector: Option<Selector>,
+    scheduling: Option<IgnoredAny>,
     #[serde(borrow)]
     template: &'a RawValue,
 }
@@ -455,6 +459,7 @@ impl WireJob<'_> {
             created_at: creation_timestamp.unwrap_or_default(),
             deleting: deletion_timestamp.is_some(),
             legacy,
+            gang: spec.scheduling.is_some(),
             gates: FeatureGates::default(),
             halts_soon,
             early_deletion: early_deletion.unwrap_or_default(),

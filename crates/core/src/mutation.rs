@@ -237,6 +237,8 @@ pub enum Bug {
     LegacyKeepsFinalizers,
     /// GATE-9: a leader whose gate is on tracks such a Job with finalizers again.
     LegacyTrackedAgain,
+    /// GATE-11: an interim condition is written although its gates are off.
+    InterimWithoutGates,
     /// An explanation does not know back-offs: a Job that waits for one stands still for an unknown reason.
     BackoffUnexplained,
 }
@@ -355,6 +357,7 @@ pub const BUGS: &[Bug] = &[
     Bug::LegacyAddsToCount,
     Bug::LegacyKeepsFinalizers,
     Bug::LegacyTrackedAgain,
+    Bug::InterimWithoutGates,
     Bug::BackoffUnexplained,
 ];
 

@@ -1,4 +1,4 @@
-//! The rules that a change of a Job's status must keep (STATUSVAL-1 to 28): a linter shared by both ends of a write.
+//! The rules that a change of a Job's status must keep (STATUSVAL-1 to 28, 31): a linter shared by both ends of a write.
 //!
 //! The controller runs it before it sends a status, so that a mistake of ours is stopped here with the id of a rule;
 //! the API server runs it before it stores the status, and responds with the same messages. Many rules apply only to
@@ -14,6 +14,7 @@ use std::fmt;
 use foldhash::fast::FixedState;
 
 pub use crate::field_error::{ErrorKind, FieldError};
+use crate::gates::FeatureGates;
 use crate::ids::PodUid;
 use crate::indexes::{fragments, interval, strict_intervals};
 use crate::job::{JobSpec, JobStatus, Uncounted, condition};
@@ -25,7 +26,13 @@ const FEW_UIDS: usize = 16;
 /// Which rules the change from `old` to `new` violates, in the order in which the API lists them. Empty: the change is
 /// valid.
 pub fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<FieldError> {
-    let change = Change { spec, old, new, was: Marks::of(old), is: Marks::of(new) };
+    check_gated(spec, old, new, FeatureGates::ALL_ON)
+}
+
+/// The same while feature gates are off.
+pub fn check_gated(spec: &JobSpec, old: &JobStatus, new: &JobStatus, gates: FeatureGates) -> Vec<FieldError> {
+    let interim = gates.delays_terminal_conditions();
+    let change = Change { spec, old, new, was: Marks::of(old), is: Marks::of(new), interim };
     let mut errors = Vec::new();
     change.check_values(&mut errors);
     change.check_outcome(&mut errors);
@@ -80,6 +87,8 @@ struct Change<'a> {
     new: &'a JobStatus,
     was: Marks,
     is: Marks,
+    /// GATE-11: every Complete and Failed has an interim condition.
+    interim: bool,
 }
 
 impl Change<'_> {
@@ -144,13 +153,14 @@ impl Change<'_> {
                 "must be equal to or after `startTime`",
             ));
         }
-        if is.failed && !is.failure_target && (failed_changed || self.failed_indexes_changed()) {
+        if self.interim && is.failed && !is.failure_target && (failed_changed || self.failed_indexes_changed()) {
             errors.push(conditions(
                 "STATUSVAL-8",
                 "cannot set Failed=True condition without the FailureTarget=true condition",
             ));
         }
-        if (complete_changed || was.success_criteria_met != is.success_criteria_met)
+        if self.interim
+            && (complete_changed || was.success_criteria_met != is.success_criteria_met)
             && is.complete
             && !is.success_criteria_met
         {
@@ -274,9 +284,13 @@ impl Change<'_> {
         }
     }
 
-    /// 20 and 21: success and failure exclude each other, and success requires its criteria.
+    /// 20, 21 and 31: success and failure exclude each other, and success requires its criteria.
     fn check_success(&self, errors: &mut Vec<FieldError>) {
         let is = self.is;
+        let unasked = !self.interim && is.success_criteria_met && !self.was.success_criteria_met;
+        if unasked && !self.spec.is_indexed() {
+            errors.push(conditions("STATUSVAL-31", "cannot set SuccessCriteriaMet to NonIndexed Job"));
+        }
         if is.success_criteria_met && is.failed {
             errors.push(conditions("STATUSVAL-20", "cannot set SuccessCriteriaMet=True and Failed=true conditions"));
         }
@@ -285,6 +299,9 @@ impl Change<'_> {
                 "STATUSVAL-20",
                 "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions",
             ));
+        }
+        if unasked && self.spec.success_policy.is_none() {
+            errors.push(conditions("STATUSVAL-31", "cannot set SuccessCriteriaMet=True for Job without SuccessPolicy"));
         }
         if self.spec.success_policy.is_some() && is.complete && !is.success_criteria_met {
             errors.push(conditions(
@@ -296,7 +313,7 @@ impl Change<'_> {
 
     /// 22 to 28: what may change in one direction only.
     fn check_direction(&self, errors: &mut Vec<FieldError>) {
-        let Self { spec, old, new, was, is } = *self;
+        let Self { spec, old, new, was, is, .. } = *self;
         for (kind, withdrawn) in [
             (condition::FAILED, was.failed && !is.failed),
             (condition::COMPLETE, was.complete && !is.complete),

@@ -11,12 +11,14 @@ mod reference;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestError, TestRunner};
 use tally_core::blueprint::NewPod;
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{CompletionMode, Condition, JobSpec, JobStatus, PodReplacementPolicy, Uncounted, condition};
 use tally_core::ledger::{Limits, Plan};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
@@ -117,7 +119,7 @@ fn check_fresh<S: Mutation>(facts: &Facts, mutation: S, met: &Met) -> Result<(),
     met.plan(&plan, facts);
     compare::check(&plan, &expected, facts, Memory::default())?;
     if let Some(write) = plan.status.as_ref().filter(|_| may_be_written(facts)) {
-        check_rules(&facts.job.spec, &facts.job.status, &write.status)?;
+        check_rules(&facts.job, &write.status)?;
     }
     let again = compare::plan(&mut ledger, facts);
     if again.is_empty() { Ok(()) } else { Err(format!("planned twice: {plan:?}, then {again:?}")) }
@@ -128,6 +130,34 @@ fn a_fresh_ledger_plans_what_the_rules_say_and_only_once() {
     let met = Met::default();
     holds(CASES, &arbitrary::facts(), |facts| check_fresh(&facts, NoMutation, &met));
     met.at_least(CASES / 500);
+}
+
+/// GATE-5, GATE-11, GATE-12: the same while gates of verdicts are off.
+fn gates_off() -> impl Strategy<Value = Facts> {
+    let [replacement, managed, policy] = [Gate::JobPodReplacementPolicy, Gate::JobManagedBy, Gate::JobSuccessPolicy];
+    let off = select(vec![vec![replacement], vec![replacement, managed], vec![replacement, managed, policy]]);
+    (arbitrary::facts(), off).prop_map(|(mut facts, off)| {
+        let gates = off.into_iter().fold(FeatureGates::ALL_ON, |gates, gate| gates.with(gate, false));
+        facts.job = gates.apply(facts.job);
+        if !facts.job.spec.is_indexed() {
+            // SPECVAL-18: there is no such Job, and no end that both rules allow (STATUSVAL-21, STATUSVAL-31).
+            Arc::make_mut(&mut facts.job.spec).success_policy = None;
+        }
+        facts
+    })
+}
+
+#[test]
+fn a_fresh_ledger_plans_what_the_rules_say_while_gates_are_off() {
+    let met = Met::default();
+    holds(CASES, &gates_off(), |facts| check_fresh(&facts, NoMutation, &met));
+    met.at_least(CASES / 500);
+    let mut runner = TestRunner::new(Config { rng_seed: seed(), ..Config::default() });
+    let noticed = (0..CASES).any(|_| {
+        let facts = gates_off().new_tree(&mut runner).expect("nothing is filtered").current();
+        check_fresh(&facts, With(Bug::InterimWithoutGates), &Met::default()).is_err()
+    });
+    assert!(noticed);
 }
 
 /// The pace of writes no longer delays anything, but a back-off may.
@@ -228,7 +258,7 @@ fn check_by_hand(facts: &Facts) {
 fn check_write_by_hand(facts: &Facts) {
     let plan = compare::plan(&mut fresh_ledger(facts, NoMutation), facts);
     let write = plan.status.expect("there is something to write");
-    if let Err(problem) = check_rules(&facts.job.spec, &facts.job.status, &write.status) {
+    if let Err(problem) = check_rules(&facts.job, &write.status) {
         panic!("{problem}");
     }
 }

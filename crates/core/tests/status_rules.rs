@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Map, Value, json};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{JobSpec, JobStatus, JobView};
 use tally_core::status_rules::{self, ErrorKind, FieldError};
 use tally_core::time::Timestamp;
@@ -504,4 +505,37 @@ fn a_cause_has_the_reason_and_the_message_of_the_api() {
         detail: String::new(),
     };
     assert_eq!(unsaid.to_string(), "status.x: Required value");
+}
+
+/// STATUSVAL-31, GATE-11: without the gates of interim conditions an end needs none, and a Job without a success policy may
+/// have none. What is stored may stay.
+#[test]
+fn without_their_gates_interim_conditions_are_not_asked_for_nor_allowed() {
+    let both = FeatureGates::ALL_ON.with(Gate::JobPodReplacementPolicy, false).with(Gate::JobManagedBy, false);
+    let one = FeatureGates::ALL_ON.with(Gate::JobManagedBy, false);
+    let with_policy = format!("{INDEXED} successPolicy:{{\"rules\":[{{\"succeededCount\":1}}]}}");
+    let ends = "Complete start:0 done:1";
+    let fails = "Failed start:0";
+    let criteria = "SuccessCriteriaMet start:0";
+    let not_indexed = "cannot set SuccessCriteriaMet to NonIndexed Job";
+    let no_policy = "cannot set SuccessCriteriaMet=True for Job without SuccessPolicy";
+    for (spec_text, old, new, gates, expected) in [
+        ("", "start:0", ends, both, &[][..]),
+        ("", "start:0", fails, both, &[]),
+        ("", "start:0", ends, one, &["STATUSVAL-9"]),
+        ("", "start:0", fails, one, &["STATUSVAL-8"]),
+        ("", "start:0", criteria, both, &["STATUSVAL-31", "STATUSVAL-31"]),
+        (INDEXED, "start:0", criteria, both, &["STATUSVAL-31"]),
+        (&with_policy, "start:0", criteria, both, &[]),
+        ("", "start:0", criteria, one, &[]),
+        ("", criteria, "SuccessCriteriaMet Complete start:0 done:1", both, &[]),
+    ] {
+        let found = status_rules::check_gated(&spec(spec_text), &status(old), &status(new), gates);
+        let rules: Vec<&str> = found.iter().map(|error| error.rule).collect();
+        assert_eq!(rules, expected, "{spec_text}: {old} -> {new}, {gates:?}");
+        if expected.len() == 2 {
+            let details: Vec<&str> = found.iter().map(|error| error.detail.as_str()).collect();
+            assert_eq!(details, [not_indexed, no_policy]);
+        }
+    }
 }

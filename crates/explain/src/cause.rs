@@ -52,6 +52,8 @@ pub enum Cause {
     UnknownCompletionMode {
         mode: String,
     },
+    /// `spec.scheduling` is set.
+    GangScheduling,
     /// `spec.parallelism` is 0.
     NoParallelism,
     /// Pods have failed, and the next one is delayed.
@@ -74,8 +76,9 @@ pub enum Cause {
     DeletionRefused {
         message: String,
     },
-    /// The status that the controller would write violates the rules of the API.
+    /// The API server refuses the status, or the controller does not send it because it violates the rules of the API.
     StatusRefused {
+        by_server: bool,
         message: String,
     },
     Unschedulable {
@@ -198,11 +201,12 @@ pub enum Cause {
 }
 
 /// The names of all reasons, in the order of the variants.
-pub const NAMES: [&str; 37] = [
+pub const NAMES: [&str; 38] = [
     "Suspended",
     "WaitsForJobs",
     "ManagerNotSeen",
     "UnknownCompletionMode",
+    "GangScheduling",
     "NoParallelism",
     "BackOff",
     "QuotaExceeded",
@@ -246,6 +250,7 @@ impl Cause {
             Self::WaitsForJobs { .. } => "WaitsForJobs",
             Self::ManagerNotSeen { .. } => "ManagerNotSeen",
             Self::UnknownCompletionMode { .. } => "UnknownCompletionMode",
+            Self::GangScheduling => "GangScheduling",
             Self::NoParallelism => "NoParallelism",
             Self::BackOff { .. } => "BackOff",
             Self::QuotaExceeded { .. } => "QuotaExceeded",
@@ -298,6 +303,9 @@ impl Cause {
             Self::UnknownCompletionMode { mode } => {
                 format!("The completion mode {mode:?} is unknown to the controller, which leaves the Job alone.")
             }
+            Self::GangScheduling => "The Job asks for gang scheduling (spec.scheduling), which the Job controller of Tally does \
+                                     not have: it leaves the Job alone."
+                .to_owned(),
             Self::NoParallelism => "spec.parallelism is 0: the Job wants no Pods.".to_owned(),
             Self::BackOff { until: Some(until), detail } => {
                 format!("Pods have failed, and the next one is not created before {until}: {detail}.")
@@ -317,7 +325,10 @@ impl Cause {
             Self::DeletionRefused { message } => {
                 format!("The API server refuses to delete Pods that must go: {}", ended(message))
             }
-            Self::StatusRefused { message } => {
+            Self::StatusRefused { by_server: true, message } => {
+                format!("The API server refuses the status of the Job: {}", ended(message))
+            }
+            Self::StatusRefused { by_server: false, message } => {
                 format!("The controller cannot write a status that the API accepts: {}", ended(message))
             }
             Self::Unschedulable { pods, message } => {
@@ -428,6 +439,9 @@ impl Cause {
             Self::UnknownCompletionMode { .. } => {
                 "Run a controller that knows the mode, or create the Job with Indexed or NonIndexed."
             }
+            Self::GangScheduling => {
+                "Delete the Job and create it again without spec.scheduling, or run a controller that has gang scheduling."
+            }
             Self::NoParallelism => "Raise spec.parallelism.",
             Self::BackOff { .. } => {
                 "It goes on by itself at that time. Find out why the Pods fail: tally logs, kubectl logs."
@@ -441,7 +455,11 @@ impl Cause {
             }
             Self::NamespaceTerminating => "Nothing: create the Job in another namespace.",
             Self::DeletionRefused { .. } => "Correct what the message names. The controller tries again by itself.",
-            Self::StatusRefused { .. } => {
+            Self::StatusRefused { by_server: true, .. } => {
+                "Correct what the message names: a policy, a webhook, or the rights of the controller. The controller tries \
+                 again by itself, at least once a minute."
+            }
+            Self::StatusRefused { by_server: false, .. } => {
                 "This is a bug of the controller, or the status was edited: please report it with the message."
             }
             Self::Unschedulable { .. } => {

@@ -71,6 +71,12 @@ pub(crate) fn changed_at(object: &Value) -> Option<Timestamp> {
     written.chain(conditions).chain(own).filter_map(time).max()
 }
 
+/// When the status was last written, as far as the object says so.
+pub(crate) fn status_written_at(object: &Value) -> Option<Timestamp> {
+    let writes = list(object, "/metadata/managedFields").iter().filter(|write| write["subresource"] == "status");
+    writes.filter_map(|write| time(&write["time"])).max()
+}
+
 pub(crate) fn finalizers(object: &Value) -> Vec<String> {
     list(object, "/metadata/finalizers").iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }

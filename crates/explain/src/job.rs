@@ -17,7 +17,7 @@ use tally_core::view::ViewError;
 
 use crate::cause::{Cause, PodNames};
 use crate::controller;
-use crate::evidence::{Evidence, changed_at, finalizers, text};
+use crate::evidence::{Evidence, changed_at, finalizers, status_written_at, text};
 use crate::failure::{self, Failure};
 use crate::pod::{Pod, group};
 use crate::text::duration;
@@ -149,6 +149,13 @@ impl<S: Mutation> Story<'_, S> {
         self.view.spec.managed_by.as_deref().filter(|manager| *manager != RESERVED_MANAGER)
     }
 
+    /// GANG-5. Another controller may have gang scheduling, and have begun.
+    fn is_left_alone(&self) -> bool {
+        let told = self.evidence.last_event("Job", Cause::GangScheduling.name(), None).is_some();
+        let untouched = self.view.status == JobStatus::default() && self.view.created_at + SETTLES_WITHIN < self.now;
+        self.view.gang && (told || untouched)
+    }
+
     fn explain(self) -> Explanation {
         let (state, summary) = self.summary();
         let mut explanation = Explanation::of(self.evidence, "Job", state, summary);
@@ -158,6 +165,9 @@ impl<S: Mutation> Story<'_, S> {
             self.deleting(&mut explanation);
         } else if let Some(manager) = self.is_managed_elsewhere() {
             self.managed_elsewhere(manager, &mut explanation);
+        } else if self.is_left_alone() {
+            let cause = Cause::GangScheduling;
+            explanation.reasons.push(Reason { cause, since: Some(self.view.created_at) });
         } else if let CompletionMode::Unknown(mode) = &self.view.spec.completion_mode {
             let cause = Cause::UnknownCompletionMode { mode: mode.to_string() };
             explanation.reasons.push(Reason { cause, since: Some(self.view.created_at) });
@@ -367,6 +377,7 @@ impl<S: Mutation> Story<'_, S> {
             explanation.reasons.extend(problems);
         }
         self.refusals(&work, explanation);
+        self.status_refused(&plan, explanation);
         let discards = matches!(plan.held, Some(Hold::Discarding { .. }));
         if explanation.reasons.is_empty() || work.count > 0 || work.finish || discards {
             self.undone(&work, explanation);
@@ -464,8 +475,23 @@ impl<S: Mutation> Story<'_, S> {
         if (work.count > 0 || work.finish)
             && let Some(event) = self.evidence.last_event("Job", "InvalidStatus", Some(self.settled_at))
         {
-            let cause = Cause::StatusRefused { message: event.message.to_owned() };
+            let cause = Cause::StatusRefused { by_server: false, message: event.message.to_owned() };
             explanation.reasons.insert(0, Reason { cause, since: event.first_at.or(Some(event.last_at)) });
+        }
+    }
+
+    /// EVENT-14: the server began to refuse the status, and has accepted none since.
+    fn status_refused(&self, plan: &Plan, explanation: &mut Explanation) {
+        let accepted = self.evidence.last_event("Job", "StatusAccepted", None).map(|event| event.last_at);
+        // A new leader does not know of the refusals of the one before.
+        let accepted_at = accepted.max(status_written_at(&self.evidence.object));
+        if plan.status.is_some()
+            && let Some(event) = self.evidence.last_event("Job", "StatusRefused", accepted_at)
+        {
+            let message = event.message.trim_start_matches("Error updating status: ").to_owned();
+            let cause = Cause::StatusRefused { by_server: true, message };
+            // The Event is about the beginning.
+            explanation.reasons.insert(0, Reason { cause, since: Some(event.last_at) });
         }
     }
 

@@ -49,6 +49,11 @@ fn job(patch: Value) -> Value {
     job
 }
 
+fn merged(mut object: Value, patch: Value) -> Value {
+    merge(&mut object, &patch);
+    object
+}
+
 /// A Pod of that Job that has run on node n for four minutes.
 fn pod(name: &str, patch: Value) -> Value {
     let mut pod = json!({
@@ -185,6 +190,19 @@ fn rows() -> Vec<Row> {
         "Only the controller \"example.com/other\" may run this Job (spec.managedBy), and it has not written any status.",
         300,
     );
+    let gang = || json!({"spec": {"scheduling": {"policy": {"gang": {"minCount": 2}}}}});
+    row(
+        seen(merged(job(json!({"status": null})), gang()), vec![]),
+        &["GangScheduling"],
+        "asks for gang scheduling",
+        300,
+    );
+    // Another controller had begun before.
+    let told = Evidence {
+        events: vec![event("Job", "j", "GangScheduling", "The Job asks for gang scheduling", 20)],
+        ..seen(job(gang()), vec![])
+    };
+    row(told, &["GangScheduling"], "it leaves the Job alone.", 300);
     row(
         seen(job(json!({"spec": {"completionMode": "Sorted"}})), vec![]),
         &["UnknownCompletionMode"],
@@ -279,6 +297,20 @@ fn rows() -> Vec<Row> {
         ..seen(job(json!({})), vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))])
     };
     row(refused, &["StatusRefused"], "cannot write a status that the API accepts: status.x: Invalid value.", 65);
+    // Told once, when it began: the Pods have ended since. The refusals before were over.
+    let refused = Evidence {
+        events: vec![
+            event("Job", "j", "StatusAccepted", "The status was written after 3 refused writes", 230),
+            event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 200),
+        ],
+        ..seen(job(json!({})), vec![ended("a", "Succeeded", 100, json!({})), ended("b", "Succeeded", 100, json!({}))])
+    };
+    row(refused, &["StatusRefused"], "The API server refuses the status of the Job: denied by policy.", 200);
+    let refused = Evidence {
+        events: vec![event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 200)],
+        ..seen(job(json!({"status": null})), vec![pod("a", json!({})), pod("b", json!({}))])
+    };
+    row(refused, &["StatusRefused"], "The API server refuses the status of the Job: denied by policy.", 200);
     let no_room = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/3 nodes are available: 3 Insufficient cpu.", "lastTransitionTime": ago(240)}]}});
     row(
@@ -723,7 +755,18 @@ fn nothing_is_said_where_nothing_is_wrong() {
     let mut preparing = starting(200);
     preparing["status"]["initContainerStatuses"] =
         json!([{"name": "i", "state": {"running": {"startedAt": ago(190)}}}]);
+    // EVENT-14: a status was refused, and has been accepted since; or a new leader has written it.
+    let refused = || event("Job", "j", "StatusRefused", "Error updating status: denied by policy", 60);
+    let lags = |metadata: Value| {
+        let mut ready = pod("a", json!({}));
+        ready["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "lastTransitionTime": ago(1)}]);
+        seen(job(json!({"metadata": metadata})), vec![ready, pod("b", json!({}))])
+    };
+    let accepted = event("Job", "j", "StatusAccepted", "The status was written after 3 refused writes", 30);
+    let written = json!({"managedFields": [{"subresource": "status", "time": ago(30)}]});
     for (evidence, state) in [
+        (Evidence { events: vec![refused(), accepted], ..lags(json!({})) }, State::Running),
+        (Evidence { events: vec![refused()], ..lags(written) }, State::Running),
         (seen(job(json!({})), vec![pod("a", json!({})), pod("b", json!({}))]), State::Running),
         (seen(job(json!({"status": {"active": 0, "succeeded": 2, "conditions": complete}})), vec![]), State::Complete),
         // Just created: the controller has not had the time to do anything.
@@ -741,6 +784,10 @@ fn nothing_is_said_where_nothing_is_wrong() {
         ),
         // Another controller works on it.
         (seen(job(json!({"spec": {"managedBy": "example.com/other"}})), vec![]), State::Running),
+        (
+            seen(job(json!({"spec": {"scheduling": {}}})), vec![pod("a", json!({})), pod("b", json!({}))]),
+            State::Running,
+        ),
         (seen(cron(json!({})), vec![]), State::Running),
         (seen(cron(json!({"spec": {"timeZone": "Europe/Berlin"}})), vec![]), State::Running),
         (seen(pod("a", json!({})), vec![]), State::Running),

@@ -332,10 +332,7 @@ fn decide(
     if finalizes {
         errors.extend(validate_finalize(&new));
     } else {
-        errors.extend(resource.rules.validate_update(&new, &old, part));
-        if gated {
-            errors.extend(resource.rules.validate_gated(&new, &old, gates));
-        }
+        errors.extend(resource.rules.validate_gated(&new, &old, part, gates));
     }
     if !errors.is_empty() {
         return Err(StatusError { warnings, ..view::invalid(resource, target.name, &errors) });

@@ -13,6 +13,8 @@ pub enum Metric {
     JobFinished { indexed: bool, succeeded: bool, reason: CompactString },
     /// jobs_by_external_controller_total. `job`: its namespace and name, for logs.
     ExternalJob { manager: CompactString, job: CompactString },
+    /// A Job that asks for gang scheduling is left alone. `job`: its namespace and name, for logs.
+    GangJob { job: CompactString },
     /// job_pods_finished_total.
     PodsFinished { indexed: bool, succeeded: bool, by: u64 },
     /// job_finished_indexes_total.
@@ -27,6 +29,10 @@ pub enum Metric {
     GateClosed,
     /// A status that our own rules would refuse was not sent. Always a bug.
     InvalidStatus,
+    /// The server begins to refuse the status of a Job. `job`: its namespace and name; for logs, as the next one.
+    StatusRefused { job: CompactString, message: String },
+    /// That has ended after so many refusals: the server has accepted the status, or the Job is gone.
+    StatusRefusalEnded { job: CompactString, refusals: u32, accepted: bool },
     /// ttl_after_finished_controller_job_deletion_duration_seconds, in milliseconds.
     TtlDeletion { after_millis: i64 },
     /// A Job has expired, and was deleted within a minute, or a minute has passed (METRIC-14).

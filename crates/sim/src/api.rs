@@ -19,6 +19,7 @@ use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, PatchKind, ReadAt, WriteOptions};
 use tally_api::status_error::StatusError as Failure;
+use tally_core::gates::FeatureGates;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobSpec, JobView};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
@@ -181,6 +182,10 @@ fn key_of(namespace: &str, name: &str) -> Key {
 
 impl Api {
     pub fn starting_at(now: Timestamp) -> Self {
+        Self::starting_with(now, FeatureGates::ALL_ON)
+    }
+
+    pub fn starting_with(now: Timestamp, gates: FeatureGates) -> Self {
         let store = Store::memory(StoreOptions::default());
         let world = Arc::new(Mutex::new(Given { now, ..Given::default() }));
         let watch = |prefix| match store.watch(prefix, store.revision()) {
@@ -191,7 +196,7 @@ impl Api {
         Self {
             now,
             watchers: [watch("jobs/"), watch("pods/")],
-            registry: Registry::new(store.clone(), Box::new(SimEnv(world.clone()))),
+            registry: Registry::new(store.clone(), Box::new(SimEnv(world.clone()))).with_gates(gates),
             store,
             world,
             jobs: BTreeMap::new(),

@@ -11,6 +11,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         | Bug::LegacyAddsToCount
         | Bug::LegacyKeepsFinalizers
         | Bug::LegacyTrackedAgain => "gates-switch",
+        Bug::InterimWithoutGates => "verdicts-outright",
         Bug::GateIgnoresCounters | Bug::GateIgnoresUncounted => "two-leaders",
         Bug::StaleJobJudges | Bug::OldIndexReleases | Bug::MisfitsCounted => "elastic",
         Bug::StaleJobCreates => "two-leaders",
@@ -206,6 +207,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::SwitchReleasesFirst => "I24 finalizers go before the Job is marked as tracked the old way",
         Bug::LegacyAddsToCount => "F2 Pods that are seen are added to the counters, not compared with them",
         Bug::LegacyKeepsFinalizers => "I9 Pods that have ended keep their finalizers when tracking has ended",
+        Bug::InterimWithoutGates => "I9 interim conditions are written although their gates are off",
         Bug::LegacyTrackedAgain => "F3 a leader whose gate is on tracks the Job with finalizers again",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }

@@ -18,6 +18,7 @@
 //! - F1: the write that ends the tracking of a Job moves exactly the recorded UIDs into the counters.
 //! - F2: a Job that is tracked the old way never has more completions or failures than Pods that ended so.
 //! - F3: such a Job is never tracked with finalizers again.
+//! - F4: while the gates of interim conditions are off, a Job ends with Complete or Failed alone (I5, `laws/verdicts.rs`).
 //! - L1: a leader has stopped before another takes over (`election.rs`).
 //! - X1: a Job that stands still is explained (`explained.rs`).
 //! - E1: no event is recorded more often than it happened (`heal.rs`).
@@ -33,6 +34,7 @@ use tally_core::time::{Span, Timestamp};
 use crate::api::{Actor, Api, Change};
 use crate::counters::{Counters, Sometimes};
 use crate::laws::{Laws, indexes};
+use crate::setup::GatesOff;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -136,6 +138,7 @@ pub struct Oracle {
     pub uncounted_limit: usize,
     /// The most Pods beyond `parallelism` that ever lived at once.
     pub excess: usize,
+    gates_off: GatesOff,
     pub(crate) laws: Laws,
 }
 
@@ -148,8 +151,8 @@ macro_rules! require {
 }
 
 impl Oracle {
-    pub fn new(uncounted_limit: usize, instances: usize) -> Self {
-        Self { uncounted_limit, laws: Laws::new(instances), ..Self::default() }
+    pub fn new(uncounted_limit: usize, instances: usize, gates_off: GatesOff) -> Self {
+        Self { uncounted_limit, gates_off, laws: Laws::new(instances, gates_off), ..Self::default() }
     }
 
     pub fn fail(&mut self, invariant: &'static str, text: String) {
@@ -442,13 +445,14 @@ impl Oracle {
             [(condition::FAILURE_TARGET, condition::FAILED), (condition::SUCCESS_CRITERIA_MET, condition::COMPLETE)]
         {
             if let Some(then_at) = place(then) {
-                require!(
-                    self,
-                    place(first).is_some_and(|first_at| first_at < then_at),
-                    "I5",
-                    "{}: {then} without {first} before it",
-                    after.name
-                );
+                // GATE-11: by what only its Pods show, or with a success policy, a Job ends with an interim condition.
+                let reason = &new.conditions[then_at].reason;
+                let shown = ["PodFailurePolicy", "SuccessPolicy", "PendingTimeout"].contains(&reason.as_str());
+                let policy = then == condition::COMPLETE && after.spec.success_policy.is_some();
+                let has_policy = policy && !self.gates_off.success_policy;
+                let expected = !self.gates_off.interim || shown || has_policy;
+                let found = place(first).is_some_and(|first_at| first_at < then_at);
+                require!(self, found == expected, "I5", "{}: {then} and {first}: {:?}", after.name, new.conditions);
             }
         }
     }
@@ -462,7 +466,9 @@ impl Oracle {
         let status = &after.status;
         require!(
             self,
-            status.active == 0 && status.terminating == Some(0) && status.uncounted().is_empty(),
+            status.active == 0
+                && status.terminating == (!self.gates_off.interim).then_some(0)
+                && status.uncounted().is_empty(),
             "I6",
             "{}: finished with active {} terminating {:?} uncounted {}",
             after.name,
@@ -501,7 +507,9 @@ impl Oracle {
             require!(self, completed_at >= start_at, "I11", "{}: completed before it started", after.name);
         }
         let newly = |job: &JobView| {
-            job.status.true_condition(condition::FAILURE_TARGET).is_some_and(|at| at.reason == "DeadlineExceeded")
+            let verdict = job.status.true_condition(condition::FAILURE_TARGET);
+            let verdict = verdict.or_else(|| job.status.true_condition(condition::FAILED));
+            verdict.is_some_and(|at| at.reason == "DeadlineExceeded")
         };
         if newly(after) && !newly(before) {
             let deadline = before.spec.active_deadline_seconds.unwrap_or(0);

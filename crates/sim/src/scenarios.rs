@@ -4,7 +4,7 @@ use tally_core::ledger::Limits;
 
 use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
-use crate::setup::{FailurePolicyKind, JobSetup, Setup, TrackingGate, Weights};
+use crate::setup::{FailurePolicyKind, GatesOff, JobSetup, Setup, TrackingGate, Weights};
 
 pub struct Scenario {
     pub name: &'static str,
@@ -324,9 +324,11 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "gates-off",
-        about: "F1 F2 F3 I6: as gates-switch, with lost requests and Pods that others delete; off at the end",
+        about: "F1 F2 F3 I6: as gates-switch, with lost requests and Pods that others delete; off at the end, as other gates",
         tune: |setup| {
             gates(setup, TrackingGate::EndsOff);
+            let at = setup.chaos_steps;
+            setup.gates_off = GatesOff { interim: at % 2 == 0, success_policy: at / 2 % 2 == 0 };
             setup.weights.crash = 4;
             setup.weights.drop_request = 2;
             setup.weights.drop_reply = 2;
@@ -630,6 +632,23 @@ pub const SCENARIOS: &[Scenario] = &[
             setup.weights.time = 8;
             setup.weights.pod_monkey = monkeys;
             ends(setup);
+        },
+    },
+    Scenario {
+        name: "verdicts-outright",
+        about: "GATE-11 GATE-12 I5 I15-I17: as verdicts, without the gates of interim conditions and of success policies",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            calm(setup);
+            setup.weights.crash = 2;
+            setup.weights.time = 8;
+            setup.weights.drop_request = 1;
+            setup.weights.drop_reply = 1;
+            setup.gates_off = GatesOff { interim: true, success_policy: at % 2 == 0 };
+            ends(setup);
+            if at % 5 == 0 {
+                due(setup);
+            }
         },
     },
     Scenario {

@@ -2,6 +2,7 @@
 //! tuned by a named world.
 
 use serde_json::{Value, json};
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ledger::Limits;
 
 use crate::choices::Choices;
@@ -138,6 +139,22 @@ pub enum TrackingGate {
     Skewed,
 }
 
+/// Gates that are off in the API server and in all instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatesOff {
+    /// JobPodReplacementPolicy and JobManagedBy: no interim conditions (GATE-11).
+    pub interim: bool,
+    /// JobSuccessPolicy: Complete has no reason (GATE-12).
+    pub success_policy: bool,
+}
+
+impl GatesOff {
+    pub fn gates(self) -> FeatureGates {
+        let gates = FeatureGates::ALL_ON.with(Gate::JobSuccessPolicy, !self.success_policy);
+        gates.with(Gate::JobPodReplacementPolicy, !self.interim).with(Gate::JobManagedBy, !self.interim)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub instances: usize,
@@ -173,6 +190,7 @@ pub struct Setup {
     pub jobs: Vec<JobSetup>,
     /// How the gate JobTrackingWithFinalizers of the instances changes.
     pub tracking: TrackingGate,
+    pub gates_off: GatesOff,
     /// All controllers, on nodes, instead of models of a node and a garbage collector.
     pub cluster: Option<ClusterSetup>,
 }
@@ -231,6 +249,7 @@ impl Setup {
             weights,
             jobs,
             tracking: TrackingGate::On,
+            gates_off: GatesOff::default(),
             cluster: None,
         }
     }

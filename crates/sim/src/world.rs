@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
-use tally_core::gates::{FeatureGates, Gate};
+use tally_core::gates::Gate;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::mutation::Mutation;
@@ -85,8 +85,8 @@ impl<S: Mutation> World<S> {
         let mut world = Self {
             mutation,
             choices,
-            api: Api::starting_at(BEGINNING),
-            oracle: Oracle::new(setup.limits.uncounted, setup.instances),
+            api: Api::starting_with(BEGINNING, setup.gates_off.gates()),
+            oracle: Oracle::new(setup.limits.uncounted, setup.instances, setup.gates_off),
             counters: Counters::default(),
             trace: Trace { hash: 0, lines: traced.then(Vec::new) },
             fates: BTreeMap::new(),
@@ -132,7 +132,7 @@ impl<S: Mutation> World<S> {
             Role::Job => {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
                 let on = instance.is_none_or(|instance| self.tracking[instance]);
-                let gates = FeatureGates::ALL_ON.with(Gate::JobTrackingWithFinalizers, on);
+                let gates = self.setup.gates_off.gates().with(Gate::JobTrackingWithFinalizers, on);
                 let config = Config { limits: self.setup.limits, managed_by, gates, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
             }

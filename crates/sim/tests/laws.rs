@@ -41,7 +41,7 @@ fn every_known_bug_has_a_scenario_that_exists() {
 /// TYPE-5: every reason of an end. TTL-2: an expiry that was refused is retried within 70 seconds (I20).
 #[test]
 fn every_way_to_end_and_everything_that_has_its_time_keeps_the_laws() {
-    for name in ["verdicts", "times"] {
+    for name in ["verdicts", "verdicts-outright", "times"] {
         let scenario = scenarios::find(name).unwrap();
         let campaign = run::seeds(0..150, None, scenario, |_| {});
         assert!(campaign.failed.is_none(), "{name}: {:?}", campaign.failed);

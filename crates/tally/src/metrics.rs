@@ -294,6 +294,19 @@ impl Observer for ControllerMetrics {
             Metric::BackoffStarted { .. } => {}
             Metric::LegacyJob { added } => self.legacy_jobs.add([], if *added { 1 } else { -1 }),
             Metric::TtlJob { in_time } => self.ttl_jobs.inc([if *in_time { "in_time" } else { "late" }.into()]),
+            // A refused write is one of the syncs.
+            Metric::StatusRefused { job, message } => {
+                tracing::warn!(%job, "the API server refuses the status of the Job, which is tried again: {message}");
+            }
+            Metric::StatusRefusalEnded { job, refusals, accepted: true } => {
+                tracing::info!(%job, refusals, "the API server accepts the status of the Job again");
+            }
+            Metric::StatusRefusalEnded { job, refusals, accepted: false } => {
+                tracing::info!(%job, refusals, "the Job whose status the API server refused is gone");
+            }
+            Metric::GangJob { job } => {
+                tracing::warn!(%job, "the Job is left alone: gang scheduling (spec.scheduling) is not supported");
+            }
             Metric::TtlDeletion { after_millis } => {
                 self.ttl_deletions.iter().for_each(|name| name.observe([], *after_millis as f64 / 1000.0));
             }

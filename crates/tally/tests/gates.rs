@@ -292,6 +292,49 @@ async fn the_end_of_a_job_waits_for_its_pods_with_either_gate_and_not_without_bo
     }
 }
 
+/// The types and reasons of the conditions that are True.
+fn conditions(job: &Value) -> Vec<(String, String)> {
+    let all = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+    let all = all.iter().filter(|it| it["status"] == "True");
+    all.map(|it| (text(it, "type"), text(it, "reason"))).collect()
+}
+
+/// GATE-11, GATE-12, STATUSVAL-31: the API server refuses SuccessCriteriaMet while the gates are off, as that of Kubernetes does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_their_gates_a_job_ends_with_complete_or_failed_alone() {
+    let without = "JobPodReplacementPolicy=false,JobManagedBy=false";
+    for (gates, reason) in
+        [(without.to_owned(), "CompletionsReached"), (format!("{without},JobSuccessPolicy=false"), "")]
+    {
+        let directory = support::server::directory();
+        let server = start(directory.path(), &gates).await;
+        create(&server, "succeeds", json!({"completions": 1})).await;
+        let one = |_: &Value, pods: &[Value]| pods.iter().filter(|pod| runs(pod)).count() == 1;
+        let (_, pods) = until(&server, "succeeds", one).await;
+        let status = json!({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]});
+        let patch = Call::new("PATCH", format!("{JOBS}/succeeds/status")).body(&json!({"status": status}));
+        let patch = patch.header("content-type", "application/merge-patch+json");
+        let answer = server.api.connection().call(&patch).await.unwrap();
+        assert_eq!(answer.code, 422, "{}", answer.text);
+        assert!(answer.text.contains("cannot set SuccessCriteriaMet to NonIndexed Job"), "{}", answer.text);
+        end(&server, &pods[0]).await;
+        let (done, _) = until(&server, "succeeds", |job, _| !conditions(job).is_empty()).await;
+        assert_eq!(conditions(&done), [("Complete".to_owned(), reason.to_owned())]);
+        assert_eq!((count(&done, "succeeded"), count(&done, "active")), (1, 0));
+
+        create(&server, "fails", json!({"completions": 3, "parallelism": 3, "backoffLimit": 0})).await;
+        let three = |_: &Value, pods: &[Value]| pods.iter().filter(|pod| runs(pod)).count() == 3;
+        let (_, pods) = until(&server, "fails", three).await;
+        let path = format!("{PODS}/{}", pods[0]["metadata"]["name"].as_str().unwrap());
+        call(&server, Call::new("DELETE", path)).await;
+        let (done, pods) = until(&server, "fails", |job, _| !conditions(job).is_empty()).await;
+        assert_eq!(conditions(&done), [("Failed".to_owned(), "BackoffLimitExceeded".to_owned())]);
+        assert_eq!((count(&done, "failed"), count(&done, "active")), (3, 0));
+        assert!(pods.iter().all(|pod| !is_tracked(pod)), "{pods:?}");
+    }
+}
+
 fn tally(arguments: &[&str]) -> (i32, String, String) {
     let said = Command::new(env!("CARGO_BIN_EXE_tally")).args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -76,7 +76,13 @@ impl<'n> Pass<'n> {
         let mut seen: u128 = 0;
         for (key, node) in entries {
             let Some(position) = structure.position(key) else {
-                self.tell("unknown", key);
+                match refused(structure, key).filter(|_| !matches!(node, JsonNode::Null)) {
+                    Some(why) => {
+                        let text = format!("{}: {why}", self.path(key));
+                        self.wrong.get_or_insert(text);
+                    }
+                    None => self.tell("unknown", key),
+                }
                 continue;
             };
             let bit = 1_u128.checked_shl(position as u32).unwrap_or_default();
@@ -249,6 +255,14 @@ impl<'n> Pass<'n> {
         if !self.tell || self.told.len() >= MAX_TOLD {
             return;
         }
+        let text = format!("{what} field \"{}\"", self.path(key));
+        if !self.told.contains(&text) {
+            self.told.push(text);
+        }
+    }
+
+    /// The path of a field of the current value.
+    fn path(&self, key: &str) -> String {
         let mut path = String::new();
         for step in &self.steps {
             match step {
@@ -258,11 +272,15 @@ impl<'n> Pass<'n> {
             }
         }
         join(&mut path, key);
-        let text = format!("{what} field \"{path}\"");
-        if !self.told.contains(&text) {
-            self.told.push(text);
-        }
+        path
     }
+}
+
+/// Why a field that the schema does not have is refused, where leaving it out would change what the object means.
+fn refused(structure: &Struct, field: &str) -> Option<&'static str> {
+    // GANG-5.
+    let gang = structure.table == "batch" && structure.name == "JobSpec" && field == "scheduling";
+    gang.then_some("gang scheduling is not supported; remove the field to have the Pods scheduled one by one")
 }
 
 fn join(path: &mut String, name: &str) {

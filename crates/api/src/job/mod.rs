@@ -43,8 +43,19 @@ impl Rules for JobRules {
         gates::drop_disabled(new, old, gates);
     }
 
-    fn validate_gated(&self, new: &Value, old: &Value, gates: FeatureGates) -> Vec<FieldError> {
-        gates::validate(new, old, gates)
+    fn validate_gated(&self, new: &Value, old: &Value, part: Part, gates: FeatureGates) -> Vec<FieldError> {
+        let mut errors = match part {
+            Part::Main => {
+                let mut errors = validate_generate_name(new);
+                errors.extend(validate(new, identity::has_prefixed_labels(old)));
+                errors.extend(changes::validate(new, old));
+                errors.extend(gates::validate(new, old, gates));
+                errors
+            }
+            Part::Status => status::validate(new, old, gates),
+        };
+        errors.extend(validate_annotations(&At::root(new).at("metadata"), Some(&At::root(old).at("metadata"))));
+        errors
     }
 
     fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
@@ -73,17 +84,7 @@ impl Rules for JobRules {
     }
 
     fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-        let mut errors = match part {
-            Part::Main => {
-                let mut errors = validate_generate_name(new);
-                errors.extend(validate(new, identity::has_prefixed_labels(old)));
-                errors.extend(changes::validate(new, old));
-                errors
-            }
-            Part::Status => status::validate(new, old),
-        };
-        errors.extend(validate_annotations(&At::root(new).at("metadata"), Some(&At::root(old).at("metadata"))));
-        errors
+        self.validate_gated(new, old, part, FeatureGates::ALL_ON)
     }
 
     fn complete(&self, object: &mut Value) -> bool {

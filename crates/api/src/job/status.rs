@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{CompletionMode, JobSpec, JobStatus, PodReplacementPolicy, Template};
 use tally_core::policy::SuccessPolicy;
 use tally_core::selector::Selector;
@@ -12,11 +13,11 @@ use tally_core::status_rules;
 
 use crate::field::{At, FieldError};
 
-pub(super) fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(super) fn validate(new: &Value, old: &Value, gates: FeatureGates) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (status, before) = (new_root.at("status"), old_root.at("status"));
     match (read(&status), read(&before)) {
-        (Ok(new), Ok(old)) => status_rules::check(&spec(&new_root.at("spec")), &old, &new),
+        (Ok(new), Ok(old)) => status_rules::check_gated(&spec(&new_root.at("spec"), gates), &old, &new, gates),
         // Objects already conform to their schema, so this covers what a schema cannot express.
         (Err(problem), _) | (_, Err(problem)) => vec![status.invalid_unprinted(problem)],
     }
@@ -29,7 +30,7 @@ fn read(status: &At<'_, '_>) -> Result<JobStatus, String> {
 }
 
 /// The fields of the spec that the rules of the status need.
-fn spec(spec: &At<'_, '_>) -> JobSpec {
+fn spec(spec: &At<'_, '_>, gates: FeatureGates) -> JobSpec {
     let int32 = |field: &str| spec.at(field).int().and_then(|number| i32::try_from(number).ok());
     JobSpec {
         parallelism: int32("parallelism").unwrap_or(1),
@@ -46,7 +47,9 @@ fn spec(spec: &At<'_, '_>) -> JobSpec {
         suspend: spec.at("suspend").is_true(),
         pod_replacement_policy: PodReplacementPolicy::TerminatingOrFailed,
         pod_failure_policy: None,
-        success_policy: spec.at("successPolicy").is_set().then(SuccessPolicy::default),
+        // A policy that is stored while its gate is off has no effect, and asks nothing of a status (GATE-6).
+        success_policy: (spec.at("successPolicy").is_set() && gates.enabled(Gate::JobSuccessPolicy))
+            .then(SuccessPolicy::default),
         managed_by: None,
         selector: Selector::default(),
         restart_policy_on_failure: false,

@@ -25,7 +25,7 @@ fn changed(stored: &Value, patch: &Value, gates: FeatureGates) -> Result<Value, 
     JobRules.drop_disabled(&mut new, Some(stored), gates);
     JobRules.default(&mut new);
     JobRules.drop_disabled(&mut new, Some(stored), gates);
-    let errors = JobRules.validate_gated(&new, stored, gates);
+    let errors = JobRules.validate_gated(&new, stored, Part::Main, gates);
     if !errors.is_empty() {
         return Err(errors.iter().map(ToString::to_string).collect());
     }

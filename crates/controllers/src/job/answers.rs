@@ -170,10 +170,22 @@ impl<S: Mutation> JobController<S> {
         match answer {
             Answer::Done(Object::Job(stored)) => {
                 ledger.status_written(stored.clone(), now);
-                if let Some(record) = self.jobs.get_mut(slot)
-                    && stored.revision > record.view.revision
-                {
-                    record.view = stored;
+                if let Some(record) = self.jobs.get_mut(slot) {
+                    effects::status_accepted(&stored, std::mem::take(&mut record.status_refusals), out);
+                    if stored.revision > record.view.revision {
+                        record.view = stored;
+                    }
+                }
+                self.plan(slot, now, out);
+            }
+            Answer::Refused { message, .. } => {
+                ledger.status_refused(now);
+                let view = ledger.job().clone();
+                let action = tally_runtime::metric::SyncAction::Tracking;
+                out.metrics.push(Metric::Sync { indexed, action, error: true });
+                if let Some(record) = self.jobs.get_mut(slot) {
+                    effects::status_refused(&view, record.status_refusals, message, out);
+                    record.status_refusals = record.status_refusals.saturating_add(1);
                 }
                 self.plan(slot, now, out);
             }

@@ -1,9 +1,10 @@
 //! What is announced once a write is durable: Events and metrics, from the returned object, never from the intention
 //! (S07).
 
+use compact_str::{CompactString, format_compact};
 use tally_core::backoff::BackoffNotice;
-use tally_core::job::{Condition, JobView, PodReplacementPolicy, condition};
-use tally_core::ledger::Ledger;
+use tally_core::job::{Condition, JobView, condition};
+use tally_core::ledger::{CreationReason, Ledger};
 use tally_core::mutation::Mutation;
 use tally_core::pod::PodView;
 use tally_core::time::Span;
@@ -63,16 +64,33 @@ pub(super) fn waits(job: &JobView, backoffs: Vec<BackoffNotice>, told: &mut Opti
     }
 }
 
-/// METRIC-8: why Pods are created now.
-pub(super) fn creation_reason(job: &JobView) -> &'static str {
-    let status = &job.status;
-    let failed = status.failed > 0 || !status.uncounted().failed.is_empty();
-    if failed && job.spec.pod_replacement_policy == PodReplacementPolicy::Failed {
-        "recreate_failed"
-    } else if failed || status.terminating.unwrap_or(0) > 0 {
-        "recreate_terminating_or_failed"
-    } else {
-        "new"
+/// EVENT-14: once for each time that the server begins to refuse the status of a Job.
+pub(super) fn status_refused(job: &JobView, refused_before: u32, message: String, out: &mut Outbox) {
+    if refused_before == 0 {
+        out.events.push(event(job, true, "StatusRefused", &format!("Error updating status: {message}")));
+        out.metrics.push(Metric::StatusRefused { job: full_name(job), message });
+    }
+}
+
+/// EVENT-14: the server has accepted a status.
+pub(super) fn status_accepted(job: &JobView, refusals: u32, out: &mut Outbox) {
+    if refusals > 0 {
+        let message = format!("The status was written after {refusals} refused writes");
+        out.events.push(event(job, false, "StatusAccepted", &message));
+        out.metrics.push(Metric::StatusRefusalEnded { job: full_name(job), refusals, accepted: true });
+    }
+}
+
+pub(super) fn full_name(job: &JobView) -> CompactString {
+    format_compact!("{}/{}", job.namespace, job.name)
+}
+
+/// METRIC-8: the label of the metric.
+pub(super) fn creation_reason(reason: CreationReason) -> &'static str {
+    match reason {
+        CreationReason::New => "new",
+        CreationReason::RecreateTerminatingOrFailed => "recreate_terminating_or_failed",
+        CreationReason::RecreateFailed => "recreate_failed",
     }
 }
 

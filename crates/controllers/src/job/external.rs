@@ -1,4 +1,5 @@
-//! Jobs that another controller manages (`managedBy`): neither they nor their Pods are touched (MANAGED-2).
+//! Jobs that another controller manages (`managedBy`), or that ask for what this one cannot do (GANG-5): neither they nor
+//! their Pods are touched (MANAGED-2).
 //!
 //! Two tasks remain for the controller of the Jobs without a manager. When such a Job is gone, its Pods have no owner,
 //! and lose their finalizer like all orphans (ORPH-3). And a Job whose manager does not run would wait forever without
@@ -10,9 +11,12 @@ use tally_core::job::{JobStatus, JobView};
 use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 
+use tally_explain::Cause;
+
+use super::table::JobSlot;
 use super::{JobController, Pending, WorkItem, effects};
 use crate::wire::{Action, Answer, Object};
-use tally_runtime::controller::Outbox;
+use tally_runtime::controller::{Metric, Outbox};
 
 /// How long a Job may stay unchanged before its manager counts as missing. By then every running controller has
 /// observed the Job, and has had the time to write that it has.
@@ -31,13 +35,26 @@ pub(super) struct Unserved {
 /// No controller has written a status, although there is something to do. A manager may leave a suspended Job alone
 /// until it is resumed.
 fn is_untouched(job: &JobView) -> bool {
-    !job.deleting && !job.spec.suspend && job.status == JobStatus::default()
+    !job.deleting && !job.spec.suspend && !job.gang && job.status == JobStatus::default()
 }
 
 impl<S: Mutation> JobController<S> {
     /// Whether this controller manages the Jobs without a manager, and cleans up what has no owner.
     pub(super) fn is_caretaker(&self) -> bool {
         self.config.managed_by.is_none()
+    }
+
+    /// GANG-5: says, once for each Job, why one that would be ours is left alone.
+    pub(super) fn tell_unsupported(&mut self, slot: JobSlot, out: &mut Outbox) {
+        let Some(record) = self.jobs.get_mut(slot) else { return };
+        let job = record.view.clone();
+        let ours = job.gang && job.is_managed_by(self.config.managed_by.as_deref());
+        let open = !job.deleting && !job.status.is_finished();
+        if ours && open && !std::mem::replace(&mut record.told_unsupported, true) {
+            let cause = Cause::GangScheduling;
+            out.events.push(effects::event(&job, true, cause.name(), &cause.sentence()));
+            out.metrics.push(Metric::GangJob { job: effects::full_name(&job) });
+        }
     }
 
     /// A Job of another manager, as it is now.

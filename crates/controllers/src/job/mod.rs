@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use compact_str::{CompactString, format_compact};
+use compact_str::CompactString;
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
@@ -339,10 +339,10 @@ impl<S: Mutation> JobController<S> {
     }
 
     fn add_job(&mut self, job: Arc<JobView>, out: &mut Outbox) -> JobSlot {
-        let external = |manager: &CompactString| manager != RESERVED_MANAGER && !self.is_ours(&job);
+        let own = self.config.managed_by.as_deref();
+        let external = |manager: &CompactString| manager != RESERVED_MANAGER && !job.is_managed_by(own);
         if let Some(manager) = job.spec.managed_by.clone().filter(external) {
-            let job = format_compact!("{}/{}", job.namespace, job.name);
-            out.metrics.push(Metric::ExternalJob { manager, job });
+            out.metrics.push(Metric::ExternalJob { manager, job: effects::full_name(&job) });
         }
         self.jobs.insert(job)
     }
@@ -356,8 +356,9 @@ impl<S: Mutation> JobController<S> {
         job
     }
 
+    /// GANG-5: a Job that must be scheduled as a group is left alone, like those of other managers.
     fn is_ours(&self, job: &JobView) -> bool {
-        job.is_managed_by(self.config.managed_by.as_deref())
+        !job.gang && job.is_managed_by(self.config.managed_by.as_deref())
     }
 
     /// METRIC-15: whether this is an unfinished Job of ours that is tracked the old way.
@@ -379,6 +380,7 @@ impl<S: Mutation> JobController<S> {
         };
         let view = record.view.clone();
         if !self.is_ours(&view) {
+            self.tell_unsupported(slot, out);
             self.observe_external(&view, now);
             return;
         }
@@ -438,6 +440,10 @@ impl<S: Mutation> JobController<S> {
         };
         if record.counted_legacy {
             out.metrics.push(Metric::LegacyJob { added: false });
+        }
+        if record.status_refusals > 0 {
+            let (job, refusals) = (effects::full_name(&record.view), record.status_refusals);
+            out.metrics.push(Metric::StatusRefusalEnded { job, refusals, accepted: false });
         }
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);

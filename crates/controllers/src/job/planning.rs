@@ -116,7 +116,7 @@ impl<S: Mutation> JobController<S> {
         for removal in plan.removals {
             self.remove(&job, &namespace, removal, out);
         }
-        let reason = effects::creation_reason(view);
+        let reason = effects::creation_reason(plan.creation_reason);
         for creation in plan.creations {
             let name = creation.name.clone();
             match pod_body(view, &creation) {
@@ -199,7 +199,7 @@ impl<S: Mutation> JobController<S> {
         out: &mut Outbox,
     ) -> Option<Timestamp> {
         // The same rules that the server applies: a refused write carries the accounting and would deadlock the Job.
-        let problems = status_rules::check(&view.spec, &view.status, &write.status);
+        let problems = status_rules::check_gated(&view.spec, &view.status, &write.status, view.gates);
         if !problems.is_empty() && !self.mutation.tolerates_invalid_status() {
             out.metrics.push(Metric::InvalidStatus);
             let text: Vec<String> = problems.iter().map(ToString::to_string).collect();

@@ -54,9 +54,12 @@ pub(super) struct JobRecord<S> {
     pub warned_unknown_mode: bool,
     /// Among those that METRIC-15 counts.
     pub counted_legacy: bool,
+    pub told_unsupported: bool,
     /// What was said about annotations that cannot be used (BACKOFF-12).
     pub warned_backoff: Option<Arc<str>>,
     pub planned_at: Option<Timestamp>,
+    /// How many times the server has refused the status since it accepted one (EVENT-14).
+    pub status_refusals: u32,
     /// For the put-back bug that sends a stale status again.
     pub stale_write: Option<Box<StatusWrite>>,
 }
@@ -150,8 +153,10 @@ impl<S> JobTable<S> {
             adoptions: BTreeMap::new(),
             warned_unknown_mode: false,
             counted_legacy: false,
+            told_unsupported: false,
             warned_backoff: None,
             planned_at: None,
+            status_refusals: 0,
             stale_write: None,
         });
         slot

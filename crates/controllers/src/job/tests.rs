@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tally_core::pod::TRACKING_FINALIZER;
 
 use super::*;
-use tally_runtime::controller::Reply;
+use tally_runtime::controller::{Refusal, Reply};
 use tally_runtime::metric::SyncAction;
 use tally_runtime::testing::{Probe, done, refused};
 
@@ -238,25 +238,126 @@ fn pods_are_created_until_there_are_enough_and_then_reported() {
     assert!(events.iter().all(|event| event.starts_with("j SuccessfulCreate: Created pod: j-")), "{events:?}");
 }
 
-/// METRIC-8.
+/// An API server with one Job: it carries out every request, and the streams show what it stored.
+struct OneJob {
+    probe: Probe<JobController>,
+    job: Value,
+    pods: BTreeMap<String, Value>,
+    revision: u64,
+}
+
+impl OneJob {
+    fn start(config: Config, job: Value) -> Self {
+        let probe = listed(Probe::new(JobController::new(config)), &[job.clone()], &[]);
+        let mut server = Self { probe, job, pods: BTreeMap::new(), revision: 10 };
+        server.serve();
+        server
+    }
+
+    /// Until the controller has had nothing to do for a minute.
+    fn serve(&mut self) {
+        for _ in 0..60 {
+            loop {
+                let lines = self.probe.asks();
+                for (nth, line) in lines.iter().enumerate() {
+                    self.carry_out(nth, line);
+                }
+                if lines.is_empty() {
+                    break;
+                }
+            }
+            self.probe.passes(1000);
+        }
+    }
+
+    fn carry_out(&mut self, nth: usize, line: &str) {
+        self.revision += 1;
+        let (kind, stored) = match line {
+            "get jobs ns/j" => return self.probe.answer(nth, done(self.job.clone())),
+            "merge jobs ns/j/status" => {
+                self.job = written(&self.probe, nth, self.job.clone(), self.revision);
+                (Kind::JOB, self.job.clone())
+            }
+            "create pods ns/" => {
+                let uid = format!("pod-{}", self.revision);
+                let pod = with(created(&self.probe, nth, &uid, self.revision), "status", json!({"phase": "Pending"}));
+                (Kind::POD, pod)
+            }
+            release => {
+                let name = release.strip_prefix("patch pods ns/").unwrap_or_else(|| panic!("not served: {release}"));
+                (Kind::POD, at(self.revision, released(self.pods[name].clone())))
+            }
+        };
+        if kind == Kind::POD {
+            self.pods.insert(stored["metadata"]["name"].as_str().unwrap().to_owned(), stored.clone());
+        }
+        self.probe.answer(nth, done(stored.clone()));
+        self.probe.sees(kind, stored);
+    }
+
+    /// Changes the Pods for which the function returns something.
+    fn change_pods(&mut self, change: impl Fn(&Value) -> Option<Value>) {
+        for pod in self.pods.values_mut() {
+            if let Some(changed) = change(pod) {
+                self.revision += 1;
+                *pod = at(self.revision, changed);
+                self.probe.sees(Kind::POD, pod.clone());
+            }
+        }
+        self.serve();
+    }
+}
+
+/// METRIC-8, in the cases of the reference's own test of the metric: two Pods are deleted, stay because of a finalizer of
+/// another owner, and then fail.
 #[test]
 fn the_metric_of_a_creation_says_what_it_replaces() {
     let (either, failed) = ("TerminatingOrFailed", "Failed");
-    for (status, policy, expected) in [
-        (json!({}), either, "new"),
-        (json!({}), failed, "new"),
-        (json!({"failed": 1}), either, "recreate_terminating_or_failed"),
-        (json!({"failed": 1}), failed, "recreate_failed"),
-        (json!({"uncountedTerminatedPods": {"failed": ["x"]}}), either, "recreate_terminating_or_failed"),
-        (json!({"uncountedTerminatedPods": {"failed": ["x"]}}), failed, "recreate_failed"),
-        (json!({"terminating": 1}), either, "recreate_terminating_or_failed"),
-        (json!({"terminating": 1}), failed, "recreate_terminating_or_failed"),
+    for (gate, mode, policy, judged, expected) in [
+        (false, "Indexed", either, false, [4, 0, 0]),
+        (true, "Indexed", either, false, [2, 2, 0]),
+        (true, "NonIndexed", either, false, [2, 2, 0]),
+        (false, "NonIndexed", failed, true, [4, 0, 0]),
+        (true, "Indexed", failed, false, [2, 0, 2]),
+        (true, "NonIndexed", failed, false, [2, 0, 2]),
+    ] {
+        let gates = FeatureGates::default().with(Gate::JobPodReplacementPolicy, gate);
+        let mut job = with(with(new_job("j"), "spec/completionMode", mode), "spec/podReplacementPolicy", policy);
+        if judged {
+            let rule = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [5]}});
+            job["spec"]["podFailurePolicy"] = json!({"rules": [rule]});
+        }
+        let mut server = OneJob::start(Config { gates, ..Config::default() }, job);
+        server.change_pods(|pod| Some(deleted(pod.clone())));
+        let terminates = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
+        server.change_pods(|pod| terminates(pod).then(|| with(pod.clone(), "status/phase", "Failed")));
+        let told = metrics(&mut server.probe);
+        let of = |reason| count(&told, &Metric::PodCreated { reason, succeeded: true });
+        let counted = ["new", "recreate_terminating_or_failed", "recreate_failed"].map(of);
+        assert_eq!(counted, expected, "gate {gate}, {mode}, {policy}");
+        assert_eq!((&server.job["status"]["active"], &server.job["status"]["failed"]), (&json!(2), &json!(2)));
+    }
+}
+
+/// METRIC-8: what the status says, and a Pod that only terminates.
+#[test]
+fn a_creation_replaces_failed_pods_of_the_status_and_pods_that_terminate() {
+    let (either, failed) = ("TerminatingOrFailed", "Failed");
+    let (none, ends) = (Vec::new(), vec![deleted(released(pod("x", "j", 2)))]);
+    for (status, pods, policy, expected) in [
+        (json!({}), &none, either, "new"),
+        (json!({}), &none, failed, "new"),
+        (json!({"failed": 1}), &none, either, "recreate_terminating_or_failed"),
+        (json!({"failed": 1}), &none, failed, "recreate_failed"),
+        (json!({"uncountedTerminatedPods": {"failed": ["y"]}}), &none, either, "recreate_terminating_or_failed"),
+        (json!({"uncountedTerminatedPods": {"failed": ["y"]}}), &none, failed, "recreate_failed"),
+        (json!({}), &ends, either, "recreate_terminating_or_failed"),
     ] {
         let mut job = with(small_job("j"), "spec/podReplacementPolicy", policy);
         for (field, value) in status.as_object().unwrap() {
             job["status"][field] = value.clone();
         }
-        let mut probe = started(&[job], &[]);
+        let mut probe = started(&[job], pods);
         let create = probe.asks().iter().position(|line| line == "create pods ns/").unwrap();
         metrics(&mut probe);
         probe.answer(create, done(created(&probe, create, "a", 11)));
@@ -519,6 +620,88 @@ fn refreshing(job: &Value) -> Probe<JobController> {
     probe.answer(0, refused(409, "Conflict"));
     assert_eq!(probe.asks(), ["get jobs ns/j"]);
     probe
+}
+
+/// A Job of one Pod that has succeeded, and whose status is refused by a policy.
+fn refused_status() -> (Probe<JobController>, Value) {
+    let job = with(with(job("j"), "spec/completions", 1), "spec/parallelism", 1);
+    let mut probe = started(&[job.clone()], &[pod_in("Succeeded", "a", "j", 2)]);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    probe.answer(0, denied());
+    (probe, job)
+}
+
+fn denied() -> Reply {
+    let message = "jobs.batch \"j\" is forbidden: denied by a policy".to_owned();
+    Reply::Refused(Refusal { code: 422, reason: "Invalid".to_owned(), message, ..Refusal::default() })
+}
+
+/// CONST-1, EVENT-14.
+#[test]
+fn a_refused_status_is_sent_again_after_1_2_4_and_at_most_60_seconds_and_told_once() {
+    let (mut probe, job) = refused_status();
+    let told = ["j StatusRefused: Error updating status: jobs.batch \"j\" is forbidden: denied by a policy"];
+    assert_eq!(probe.events(), told);
+    let begins = Metric::StatusRefused {
+        job: "ns/j".into(),
+        message: "jobs.batch \"j\" is forbidden: denied by a policy".to_owned(),
+    };
+    assert_eq!(count(&metrics(&mut probe), &begins), 1);
+    for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(delay * 1000)));
+        probe.passes(delay * 1000 - 1);
+        assert_eq!(probe.asks(), NOTHING);
+        probe.passes(1);
+        assert_eq!(probe.asks(), ["merge jobs ns/j/status"], "after {delay} s");
+        probe.answer(0, denied());
+    }
+    let quiet = |metric: &Metric| !matches!(metric, Metric::StatusRefused { .. } | Metric::StatusRefusalEnded { .. });
+    assert!(metrics(&mut probe).iter().all(quiet));
+    assert_eq!(probe.events(), NOTHING, "it was told once");
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let stored = written(&probe, 0, job, 11);
+    probe.answer(0, done(stored));
+    assert_eq!(probe.events(), ["j StatusAccepted: The status was written after 9 refused writes"]);
+    let ends = Metric::StatusRefusalEnded { job: "ns/j".into(), refusals: 9, accepted: true };
+    assert_eq!(count(&metrics(&mut probe), &ends), 1);
+    assert_eq!(probe.asks(), ["patch pods ns/a"], "the Pod is recorded, and goes on");
+}
+
+/// CONST-1, EVENT-14: a user corrects the Job, or deletes it.
+#[test]
+fn a_job_that_changes_ends_the_wait_after_a_refused_status() {
+    let (mut probe, job) = refused_status();
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::JOB, with(at(11, job.clone()), "metadata/labels", json!({"team": "a"})));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let (mut probe, job) = refused_status();
+    metrics(&mut probe);
+    probe.gone(Kind::JOB, at(11, job));
+    let ends = Metric::StatusRefusalEnded { job: "ns/j".into(), refusals: 1, accepted: false };
+    assert_eq!(count(&metrics(&mut probe), &ends), 1);
+}
+
+/// CONST-1: only the status waits.
+#[test]
+fn pods_are_created_while_the_status_is_refused() {
+    let mut probe = started(&[new_job("j")], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    probe.answer(0, done(created(&probe, 0, "a", 11)));
+    assert_eq!(probe.asks(), ["create pods ns/"]);
+    probe.answer(0, done(created(&probe, 0, "b", 12)));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    for _ in 0..3 {
+        probe.answer(0, denied());
+        probe.passes(probe.wakes_in().unwrap());
+        assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    }
+    probe.answer(0, denied());
+    let more = with(with(new_job("j"), "spec/completions", 3), "spec/parallelism", 3);
+    probe.sees(Kind::JOB, at(13, more));
+    bookmark(&mut probe, Kind::POD, 13);
+    let asked = probe.asks();
+    assert!(asked.iter().any(|line| line == "create pods ns/"), "{asked:?}");
 }
 
 #[test]
@@ -1506,4 +1689,35 @@ fn a_tracked_pod_of_a_job_of_another_manager_is_released_when_that_job_is_gone()
     assert_eq!((probe.asks(), unclaimed(&probe)), (Vec::new(), 1));
     probe.gone(Kind::JOB, at(101, external));
     assert_eq!(probe.asks(), ["patch pods ns/p"]);
+}
+
+/// GANG-5, EVENT-15: neither the Job nor its Pods are touched, and that is told once.
+#[test]
+fn a_job_that_asks_for_gang_scheduling_is_left_alone_and_that_is_told_once() {
+    for scheduling in [json!({"policy": {"gang": {"minCount": 2}}}), json!({})] {
+        let gang = |job: Value| with(job, "spec/scheduling", scheduling.clone());
+        // Another controller had begun: a Pod has ended, another one runs.
+        let pods = [pod_in("Succeeded", "a", "old", 2), pod("b", "old", 3)];
+        let mut probe = started(&[gang(new_job("new")), gang(job("old"))], &pods);
+        assert_eq!(probe.asks(), NOTHING);
+        let why = "GangScheduling: The Job asks for gang scheduling (spec.scheduling), which the Job controller of Tally \
+                   does not have: it leaves the Job alone.";
+        assert_eq!(probe.events(), [format!("new {why}"), format!("old {why}")]);
+        let told = metrics(&mut probe);
+        assert_eq!(count(&told, &Metric::GangJob { job: "ns/new".into() }), 1);
+        assert_eq!(told.iter().filter(|metric| matches!(metric, Metric::ExternalJob { .. })).count(), 0);
+        probe.sees(Kind::JOB, with(at(11, gang(job("old"))), "metadata/labels", json!({"a": "b"})));
+        probe.passes(3_600_000);
+        assert_eq!((probe.asks(), probe.events()), (Vec::<String>::new(), Vec::<String>::new()));
+        // When it is gone, its Pods are orphans like those of other managers.
+        probe.gone(Kind::JOB, at(12, gang(job("old"))));
+        assert_eq!(probe.asks(), ["patch pods ns/a", "patch pods ns/b"]);
+    }
+    // The Jobs of another manager are its own affair, and an end needs no explanation.
+    let other = managed(with(new_job("j"), "spec/scheduling", json!({})), MANAGER);
+    let mut probe = started(&[other, with(finished(job("k")), "spec/scheduling", json!({}))], &[]);
+    assert_eq!(probe.events(), NOTHING);
+    // Without a value the field is not set.
+    let mut probe = started(&[with(new_job("j"), "spec/scheduling", Value::Null)], &[]);
+    assert_eq!(probe.asks(), ["create pods ns/"]);
 }

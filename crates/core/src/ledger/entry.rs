@@ -107,7 +107,8 @@ pub(crate) enum Standing {
     Releasable,
 }
 
-/// How a Job's own state affects its Pods. Only stored state counts: a decision takes effect once it is durable.
+/// How a Job's own state affects its Pods. Only stored state counts: a decision takes effect once it is durable. With the
+/// gates of interim conditions off a failure has no other place than memory (GATE-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JobMode {
     pub failing: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::creations::CreationTimes;
+use super::doubling_delay;
 use crate::ids::{CompletionIndex, PodUid};
 use crate::time::{Span, Timestamp};
 
@@ -18,6 +19,8 @@ const BUSY_BATCH: usize = 16;
 const BUSY_WRITES: u32 = 4;
 /// A Job that has written no status for this long is not under load.
 const REST: Span = Span::from_millis(100);
+/// CONST-1: the longest delay before a status that the server refuses is sent again.
+const REFUSED_MOST: Span = Span::from_seconds(60);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInFlight {
@@ -46,6 +49,9 @@ pub(super) struct Flight {
     last_write_at: Option<Timestamp>,
     /// Status writes without a pause between them, not counting the first.
     writes_in_a_row: u32,
+    /// Status writes that the server has refused since it accepted one.
+    refusals: u32,
+    retry_at: Option<Timestamp>,
 }
 
 /// Why a status write is needed.
@@ -64,6 +70,24 @@ impl Flight {
         let soon = self.last_write_at.is_some_and(|at| now < at + REST);
         self.writes_in_a_row = if soon { self.writes_in_a_row.saturating_add(1) } else { 0 };
         self.last_write_at = Some(now);
+        (self.refusals, self.retry_at) = (0, None);
+    }
+
+    /// CONST-1: the server has refused the status: a policy, a webhook, a missing right.
+    pub fn refused(&mut self, now: Timestamp) {
+        self.retry_at = Some(now + doubling_delay(self.refusals).min(REFUSED_MOST));
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// The Job has changed: the server may accept its status now.
+    pub fn job_changed(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// Until when no status is sent, because the server refuses it.
+    pub fn refused_until(&self, now: Timestamp) -> Option<Timestamp> {
+        // A clock that stepped back must not block the Job.
+        self.retry_at.filter(|at| *at > now && *at - now <= REFUSED_MOST)
     }
 
     /// Until when the write must be delayed, if at all.
@@ -102,6 +126,30 @@ mod tests {
         let mut flight = Flight { last_batch: batch, ..Flight::default() };
         writes.iter().for_each(|millis| flight.written(at(*millis)));
         flight
+    }
+
+    /// CONST-1.
+    #[test]
+    fn a_refused_status_waits_1_2_4_and_at_most_60_seconds() {
+        let mut flight = Flight::default();
+        let mut now = 0;
+        for delay in [1, 2, 4, 8, 16, 32, 60, 60] {
+            flight.refused(at(now));
+            let until = now + delay * 1000;
+            assert_eq!(flight.refused_until(at(now)), Some(at(until)));
+            assert_eq!(flight.refused_until(at(until - 1)), Some(at(until)));
+            assert_eq!(flight.refused_until(at(until)), None);
+            assert_eq!(flight.refused_until(at(until - 61_000)), None, "the clock has stepped back");
+            now = until;
+        }
+        flight.job_changed();
+        assert_eq!(flight.refused_until(at(now)), None, "a changed Job is tried at once");
+        flight.refused(at(now));
+        assert_eq!(flight.refused_until(at(now)), Some(at(now + 60_000)), "and the delay goes on growing");
+        flight.written(at(now));
+        assert_eq!(flight.refused_until(at(now)), None);
+        flight.refused(at(now));
+        assert_eq!(flight.refused_until(at(now)), Some(at(now + 1000)));
     }
 
     #[test]

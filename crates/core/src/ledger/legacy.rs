@@ -20,6 +20,7 @@ use crate::gates::Gate;
 use crate::job::JobStatus;
 use crate::mutation::{Bug, Mutation};
 use crate::pod::Phase;
+use crate::time::Timestamp;
 
 impl<S: Mutation> Ledger<S> {
     /// Whether the tracking of this Job must end before anything else is done for it.
@@ -29,8 +30,8 @@ impl<S: Mutation> Ledger<S> {
 
     /// Plans the one write that ends the tracking. It is conditional on the revision at which the lists were read, so each
     /// recorded Pod is in the counters or in the lists, and never in both; how new the Pods are does not matter.
-    pub(super) fn end_tracking(&mut self, plan: &mut Plan) {
-        if self.flight.status.is_some() {
+    pub(super) fn end_tracking(&mut self, now: Timestamp, plan: &mut Plan) {
+        if !self.may_write_status(now, plan) {
             return;
         }
         let mut status: JobStatus = self.job.status.clone();

@@ -29,6 +29,7 @@ use compact_str::CompactString;
 
 use crate::accounting::{Accounting, Field, Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
+use crate::conditions::Decision;
 use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
@@ -44,7 +45,7 @@ use entry::{Busy, Entry, JobMode, Slot};
 use flight::{Flight, StatusInFlight};
 use freshness::Freshness;
 use lists::Lists;
-pub use plan::{Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
+pub use plan::{CreationReason, Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
 use pod_table::PodTable;
 use refusals::Refusals;
 use removal_classes::RemovalClasses;
@@ -99,6 +100,8 @@ pub struct Ledger<S = NoMutation> {
     /// Counts creations, for a put-back bug that does not name them by their purpose.
     creation_serial: u32,
     flight: Flight,
+    /// GATE-11: the failure that this process has decided, if no interim condition stores it.
+    outright: Option<Decision>,
     /// A deadline counts from the instant at which the Job started, not from its startTime, which has whole seconds.
     exact_start: bool,
     /// The startTime that this process wrote, and when it wrote it.
@@ -171,7 +174,7 @@ impl PodFacts for Nowhere {
 
 impl<S: Mutation> Ledger<S> {
     pub fn new(job: Arc<JobView>, limits: Limits, mutation: S) -> Self {
-        let mode = mode(&job);
+        let mode = mode(&job, false);
         let mut committed = Committed::new(&job, mode);
         committed.compare_indexes(&job, mode);
         let mut ledger = Self {
@@ -203,6 +206,7 @@ impl<S: Mutation> Ledger<S> {
             creations: Creations::default(),
             creation_serial: 0,
             flight: Flight::default(),
+            outright: None,
             exact_start: false,
             started: None,
         };
@@ -272,6 +276,7 @@ impl<S: Mutation> Ledger<S> {
         };
         let accounting = Accounting::of(&self.job).differs(&Accounting::of(&job), ignored);
         self.freshness.job_changed(job.revision, accounting);
+        self.flight.job_changed();
         self.adopt(job, None);
     }
 
@@ -317,9 +322,23 @@ impl<S: Mutation> Ledger<S> {
         self.confirm_successes();
     }
 
+    /// CONST-1: the server has refused our status write. It is sent again later; everything else goes on meanwhile.
+    pub fn status_refused(&mut self, now: Timestamp) {
+        self.status_unwritten();
+        self.flight.refused(now);
+    }
+
+    /// GATE-11: the Job fails without an interim condition. From here on the decision stands: the Pods that end because of
+    /// it would otherwise change the reason. Another process derives it again.
+    fn fail_outright(&mut self, decision: Decision) {
+        self.outright = Some(decision);
+        self.mode = mode(&self.job, true);
+        self.rebuild();
+    }
+
     fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
-        let mode = mode(&self.job);
+        let mode = mode(&self.job, self.outright.is_some());
         let rules_changed = mode != self.mode
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index
             || old.backoff != self.job.backoff
@@ -766,12 +785,12 @@ impl<S: Mutation> Ledger<S> {
     }
 }
 
-fn mode(job: &JobView) -> JobMode {
+fn mode(job: &JobView, fails_outright: bool) -> JobMode {
     let status = &job.status;
     let succeeding = status.is_true(condition::SUCCESS_CRITERIA_MET);
     JobMode {
         succeeding,
-        failing: !succeeding && status.is_true(condition::FAILURE_TARGET),
+        failing: !succeeding && (fails_outright || status.is_true(condition::FAILURE_TARGET)),
         deleting: job.deleting,
         legacy: job.legacy,
         waits_for_terminal_phase: job.spec.waits_for_terminal_phase(),

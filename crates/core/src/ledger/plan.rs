@@ -12,8 +12,9 @@ use crate::accounting::PodFacts;
 use crate::backoff::BackoffNotice;
 use crate::blueprint::NewPod;
 use crate::conditions::Decision;
+use crate::gates::Gate;
 use crate::ids::{CompletionIndex, PodUid, Revision};
-use crate::job::{CompletionMode, JobStatus, condition};
+use crate::job::{CompletionMode, JobStatus, PodReplacementPolicy, condition};
 use crate::lifetime::EarlyDeletion;
 use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
@@ -32,6 +33,7 @@ pub struct Plan {
     pub deletions: Vec<PodRef>,
     pub removals: Vec<Removal>,
     pub creations: Vec<NewPod>,
+    pub creation_reason: CreationReason,
     /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
     pub discards: Vec<PodRef>,
     /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
@@ -122,6 +124,15 @@ pub enum Hold {
     JobUnconfirmed,
 }
 
+/// METRIC-8: why Pods are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CreationReason {
+    #[default]
+    New,
+    RecreateTerminatingOrFailed,
+    RecreateFailed,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     pub uid: PodUid,
@@ -207,7 +218,7 @@ impl<S: Mutation> Ledger<S> {
             if self.mutation.injects(Bug::SwitchReleasesFirst) {
                 self.plan_sweep(&mut plan);
             }
-            self.end_tracking(&mut plan);
+            self.end_tracking(now, &mut plan);
             return plan;
         }
         let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
@@ -221,7 +232,11 @@ impl<S: Mutation> Ledger<S> {
         // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
         self.plan_discards(&mut plan);
         self.plan_looks(now, &mut plan);
-        let decision = self.decide(now, &mut plan);
+        let mut decision = self.decide(now, &mut plan);
+        if let Some(failure) = decision.as_mut().filter(|it| !it.stored && self.needs_no_interim(it)) {
+            failure.stored = true;
+            self.fail_outright(failure.clone());
+        }
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
         } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
@@ -236,7 +251,23 @@ impl<S: Mutation> Ledger<S> {
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
+        plan.creation_reason = self.creation_reason();
         plan
+    }
+
+    /// METRIC-8: from the Pods that this plan is made from, which the stored status does not contain yet.
+    fn creation_reason(&self) -> CreationReason {
+        if !self.job.gates.enabled(Gate::JobPodReplacementPolicy) {
+            return CreationReason::New;
+        }
+        let (failed, policy) = (self.failed() > 0, self.job.spec.pod_replacement_policy);
+        if failed && policy == PodReplacementPolicy::Failed {
+            CreationReason::RecreateFailed
+        } else if failed || self.counts.of(Flag::Terminating) > 0 {
+            CreationReason::RecreateTerminatingOrFailed
+        } else {
+            CreationReason::New
+        }
     }
 
     // ---- numbers ----
@@ -277,6 +308,9 @@ impl<S: Mutation> Ledger<S> {
                     stored: true,
                 });
             }
+        }
+        if let Some(failure) = &self.outright {
+            return Some(failure.clone());
         }
         if self.mutation.injects(Bug::SuccessBeatsFailure)
             && let Some(success) = self.succeeds_by_policy()
@@ -341,6 +375,26 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         None
+    }
+
+    /// GATE-11: whether Complete or Failed is written without an interim condition before it. What only Pods show that are
+    /// gone when the Job ends is stored in any case, and the API requires it of a Job with a success policy
+    /// (STATUSVAL-21).
+    pub(super) fn needs_no_interim(&self, decision: &Decision) -> bool {
+        let by_pods = ["PodFailurePolicy", "SuccessPolicy", PENDING_TIMED_OUT].contains(&decision.reason.as_str());
+        let by_policy = decision.success && self.job.spec.success_policy.is_some();
+        let delays = self.job.gates.delays_terminal_conditions() || self.mutation.injects(Bug::InterimWithoutGates);
+        !delays && !by_pods && !by_policy
+    }
+
+    /// FIN-1 case 9. The reason and message came with JobSuccessPolicy (GATE-12).
+    pub(super) fn completions_reached(&self) -> Decision {
+        let mut decision = match self.job.gates.enabled(Gate::JobSuccessPolicy) {
+            true => Decision::success("CompletionsReached", "Reached expected number of succeeded pods"),
+            false => Decision::success("", ""),
+        };
+        decision.stored = self.needs_no_interim(&decision);
+        decision
     }
 
     /// FIN-1 case 6: more indexes have failed than may fail.

@@ -28,7 +28,7 @@ impl<S: Mutation> Ledger<S> {
         decision: Option<Decision>,
         plan: &mut Plan,
     ) {
-        if self.flight.status.is_some() {
+        if !self.may_write_status(now, plan) {
             return;
         }
         if self.flight.releases > 0 {
@@ -38,10 +38,7 @@ impl<S: Mutation> Ledger<S> {
                 return;
             }
         }
-        let decision = decision.or_else(|| {
-            self.completed_all()
-                .then(|| Decision::success("CompletionsReached", "Reached expected number of succeeded pods"))
-        });
+        let decision = decision.or_else(|| self.completed_all().then(|| self.completions_reached()));
         // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
         let behind = horizon.pods_at < self.freshness.edited_at() && !self.mutation.injects(Bug::NoGate);
         let finishes = decision.is_some() && self.may_finish();
@@ -88,6 +85,15 @@ impl<S: Mutation> Ledger<S> {
         self.flight.status = Some(flight);
         self.flight.last_batch = batch;
         plan.status = Some(Box::new(StatusWrite { base: self.job.revision, status, handled, ends_tracking: false }));
+    }
+
+    /// One status write at a time, and none while the server refuses them (CONST-1).
+    pub(super) fn may_write_status(&self, now: Timestamp, plan: &mut Plan) -> bool {
+        if let Some(retry_at) = self.flight.refused_until(now) {
+            plan.wake(retry_at);
+            return false;
+        }
+        self.flight.status.is_none()
     }
 
     /// How much accounting there is to write: Pods to record, UIDs to tally, index lists to repair.

@@ -1424,3 +1424,112 @@ fn terminating_pods_are_hidden_without_their_gate_and_do_not_delay_the_end_witho
         assert_eq!((status.terminating, status.is_finished()), (shown, ends), "{off:?}");
     }
 }
+
+const WITHOUT_INTERIM: [Gate; 2] = [Gate::JobPodReplacementPolicy, Gate::JobManagedBy];
+
+fn conditions(plan: &Plan) -> Vec<(String, String, String)> {
+    let status = plan.status.iter().flat_map(|write| &write.status.conditions);
+    status.map(|it| (it.kind.to_string(), it.reason.to_string(), it.message.clone())).collect()
+}
+
+/// The Pods of the plan are released, at these revisions and later.
+fn release_all(bench: &mut Bench, plan: &Plan, mut revision: u64, phase: &str) {
+    for pod_ref in &plan.releases {
+        bench.sees(released(pod(&pod_ref.name, revision, phase)));
+        bench.ledger.pod_answered(&pod_ref.uid);
+        revision += 1;
+    }
+}
+
+/// GATE-11, GATE-12.
+#[test]
+fn a_job_completes_without_an_interim_condition_or_a_reason_if_their_gates_are_off() {
+    let [replacement, managed] = WITHOUT_INTERIM;
+    let (policy, named) = (Gate::JobSuccessPolicy, ("CompletionsReached", "Reached expected number of succeeded pods"));
+    for (off, kinds, (reason, message)) in [
+        (&[][..], &["SuccessCriteriaMet", "Complete"][..], named),
+        (&[replacement], &["SuccessCriteriaMet", "Complete"], named),
+        (&[managed], &["SuccessCriteriaMet", "Complete"], named),
+        (&[replacement, managed], &["Complete"], named),
+        (&[policy], &["SuccessCriteriaMet", "Complete"], ("", "")),
+        (&[replacement, managed, policy], &["Complete"], ("", "")),
+    ] {
+        let mut bench = gated(&job(json!({})), off);
+        bench.sees(pod("a", 20, "Succeeded"));
+        let plan = bench.plan();
+        let first: Vec<_> = conditions(&plan).into_iter().map(|(kind, ..)| kind).collect();
+        assert_eq!(first, kinds[..kinds.len() - 1], "{off:?}: the Pod is recorded, and not counted");
+        bench.written(&plan, 30);
+        let plan = bench.plan();
+        assert_eq!(names(&plan.releases), ["a"]);
+        release_all(&mut bench, &plan, 31, "Succeeded");
+        bench.passes(1000);
+        let plan = bench.plan();
+        let expected: Vec<_> = kinds.iter().map(|kind| ((*kind).into(), reason.into(), message.into())).collect();
+        assert_eq!(conditions(&plan), expected, "{off:?}");
+        let status = &plan.status.as_ref().expect("the end").status;
+        assert!(status.is_finished() && status.completion_time.is_some() && status.succeeded == 1);
+    }
+}
+
+/// GATE-11: the decision is in memory until everything is counted, and what it leads to does not change it.
+#[test]
+fn a_job_fails_without_an_interim_condition_for_the_reason_that_came_first() {
+    let spec = json!({"completions": 3, "parallelism": 3, "backoffLimit": 1, "activeDeadlineSeconds": 5});
+    let mut bench = gated(&job(spec), &WITHOUT_INTERIM);
+    for (name, revision) in [("a", 20), ("b", 21), ("c", 22)] {
+        bench.sees(pod(name, revision, "Running"));
+    }
+    bench.passes(5000);
+    let plan = bench.plan();
+    assert_eq!(names(&plan.deletions), ["a", "b", "c"]);
+    assert_eq!((conditions(&plan), created(&plan)), (vec![], vec![]));
+    if plan.status.is_some() {
+        bench.written(&plan, 30);
+    }
+    for (name, revision) in [("a", 31), ("b", 32), ("c", 33)] {
+        bench.sees(deleting(pod(name, revision, "Running")));
+        bench.ledger.pod_answered(&uid(name));
+    }
+    bench.passes(1000);
+    let plan = bench.plan();
+    let status = &plan.status.as_ref().expect("the Pods are recorded").status;
+    assert_eq!((status.uncounted().failed.len(), conditions(&plan)), (3, vec![]));
+    bench.written(&plan, 40);
+    let plan = bench.plan();
+    assert_eq!(names(&plan.releases), ["a", "b", "c"]);
+    for (name, revision) in [("a", 41), ("b", 42), ("c", 43)] {
+        bench.sees(released(deleting(pod(name, revision, "Running"))));
+        bench.ledger.pod_answered(&uid(name));
+    }
+    bench.passes(1000);
+    let plan = bench.plan();
+    // Three failures are more than backoffLimit allows, and came after the deadline.
+    let message = "Job was active longer than specified deadline";
+    assert_eq!(conditions(&plan), [("Failed".into(), "DeadlineExceeded".into(), message.into())]);
+    let status = &plan.status.as_ref().expect("the end").status;
+    assert_eq!((status.failed, status.active, status.completion_time), (3, 0, None));
+}
+
+/// GATE-11: what only a Pod shows is stored first, as in the reference, and a success policy requires it.
+#[test]
+fn verdicts_by_policy_are_stored_before_they_take_effect_whatever_the_gates_are() {
+    let rule = json!({"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]});
+    let mut bench = gated(&job(json!({"podFailurePolicy": {"rules": [rule]}})), &WITHOUT_INTERIM);
+    let mut failed = pod("a", 20, "Failed");
+    failed["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    bench.sees(failed);
+    let found: Vec<_> = conditions(&bench.plan()).into_iter().map(|(kind, reason, _)| (kind, reason)).collect();
+    assert_eq!(found, [("FailureTarget".into(), "PodFailurePolicy".into())]);
+    // The policy is met, or is not and all completions are there.
+    for (rule, reason) in [
+        (json!({"succeededCount": 1}), "SuccessPolicy"),
+        (json!({"succeededIndexes": "0", "succeededCount": 2}), "CompletionsReached"),
+    ] {
+        let spec = json!({"successPolicy": {"rules": [rule]}});
+        let mut bench = gated(&indexed(spec), &WITHOUT_INTERIM);
+        bench.sees(at_index(pod("a", 20, "Succeeded"), 0));
+        let plan = bench.plan();
+        assert_eq!(conditions(&plan).first().map(|(kind, ..)| kind.as_str()), Some("SuccessCriteriaMet"), "{reason}");
+    }
+}

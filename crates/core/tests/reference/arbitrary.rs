@@ -89,6 +89,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         created_at: ago(2_000),
         deleting: false,
         legacy: false,
+        gang: false,
         gates: FeatureGates::default(),
         halts_soon: false,
         early_deletion: EarlyDeletion::Nothing,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tally_core::accounting::Outcome;
 use tally_core::ids::PodUid;
-use tally_core::job::{JobSpec, JobStatus, Uncounted};
+use tally_core::job::{JobStatus, JobView, Uncounted};
 use tally_core::ledger::{Horizon, Ledger, Nowhere, Plan, StatusWrite};
 use tally_core::mutation::Mutation;
 use tally_core::status_rules;
@@ -194,8 +194,9 @@ fn check_records(lists: &Uncounted, expected: &Write, write: &StatusWrite) -> Re
 }
 
 /// I13: the server would accept this write.
-pub fn check_rules(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), String> {
-    let broken = status_rules::check(spec, old, new);
+pub fn check_rules(job: &JobView, new: &JobStatus) -> Result<(), String> {
+    let old = &job.status;
+    let broken = status_rules::check_gated(&job.spec, old, new, job.gates);
     if broken.is_empty() {
         return Ok(());
     }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compact_str::CompactString;
 use tally_core::accounting::Outcome;
 use tally_core::blueprint::NewPod;
+use tally_core::gates::Gate;
 use tally_core::ids::{CompletionIndex, PodUid, Revision};
 use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, Uncounted, condition};
 use tally_core::ledger::Limits;
@@ -188,6 +189,9 @@ pub fn plan(facts: &Facts) -> Expected {
         return plan;
     }
     let decision = look.decide(&mut plan);
+    if let Some(failure) = decision.as_ref().filter(|decision| !decision.stored && look.needs_no_interim(decision)) {
+        return outright(facts, failure, plan.wake_at);
+    }
     match &decision {
         Some(decision) if decision.stored => plan.deletions = look.deletions(),
         Some(_) => {}                    // It takes effect once it is stored.
@@ -208,6 +212,19 @@ pub fn plan(facts: &Facts) -> Expected {
         } else {
             plan.releases.insert(pod.uid.clone(), look.release(pod));
         }
+    }
+    plan
+}
+
+/// GATE-11: the plan as if the interim condition were stored, which it never is.
+fn outright(facts: &Facts, failure: &Decision, wake_at: Option<Timestamp>) -> Expected {
+    let mut decided = facts.clone();
+    let target = condition_of(condition::FAILURE_TARGET, "True", &failure.reason, &failure.message, facts.now);
+    decided.job.status.conditions.push(target.clone());
+    let mut plan = plan(&decided);
+    wake_at.into_iter().for_each(|at| earliest(&mut plan.wake_at, at));
+    if let Some(write) = &mut plan.status {
+        write.status.conditions.retain(|known| *known != target);
     }
     plan
 }
@@ -561,6 +578,17 @@ impl<'a> Look<'a> {
         Some(Decision { success: true, reason: "SuccessPolicy".into(), message, stored: false })
     }
 
+    /// GATE-11.
+    fn needs_no_interim(&self, decision: &Decision) -> bool {
+        let Facts { job, .. } = self.facts;
+        let delays = job.gates.enabled(Gate::JobPodReplacementPolicy) || job.gates.enabled(Gate::JobManagedBy);
+        match decision.reason.as_str() {
+            "PodFailurePolicy" | "PendingTimeout" | "SuccessPolicy" => false,
+            "" | "CompletionsReached" => !delays && job.spec.success_policy.is_none(),
+            _ => !delays,
+        }
+    }
+
     fn fail_job_messages(&self) -> BTreeSet<String> {
         let failed = self.pods().filter(|pod| pod.tracked && self.has_failed(pod));
         failed.filter_map(|pod| self.verdict(pod)?.message).collect()
@@ -582,12 +610,14 @@ impl<'a> Look<'a> {
             Some(completions) => self.succeeded() >= i64::from(completions),
         };
         let reached = enough && self.count(|pod| self.active(pod)) == 0 && self.creates_none(plan);
-        reached.then(|| Decision {
-            success: true,
-            reason: "CompletionsReached".into(),
-            message: "Reached expected number of succeeded pods".into(),
-            stored: false,
-        })
+        // GATE-12
+        let (reason, message) = match self.facts.job.gates.enabled(Gate::JobSuccessPolicy) {
+            true => ("CompletionsReached", "Reached expected number of succeeded pods"),
+            false => ("", ""),
+        };
+        let decision = Decision { success: true, reason: reason.into(), message: message.into(), stored: false };
+        let stored = self.needs_no_interim(&decision);
+        reached.then_some(Decision { stored, ..decision })
     }
 
     fn creates_none(&self, plan: &Expected) -> bool {
@@ -647,7 +677,8 @@ impl<'a> Look<'a> {
         // SYNC-18, from the same set of Pods (DEFECT-2).
         status.active = counter(self.count(|pod| self.active(pod)));
         status.ready = Some(counter(self.count(|pod| self.active(pod) && pod.ready)));
-        status.terminating = Some(counter(self.count(|pod| self.terminating(pod))));
+        let shown = job.gates.enabled(Gate::JobPodReplacementPolicy);
+        status.terminating = shown.then(|| counter(self.count(|pod| self.terminating(pod))));
         status.completion_time = None;
         if status.start_time.is_none() && !job.spec.suspend {
             status.start_time = Some(at); // SYNC-14
@@ -659,7 +690,9 @@ impl<'a> Look<'a> {
             None if !job.deleting => self.suspend_or_resume(&mut status, at), // SUSP-6, DEL-2
             None => {}
             Some(decision) => {
-                let nobody_left = self.count(|pod| pod.tracked || !pod.phase.is_terminal()) == 0;
+                let delays = job.gates.delays_terminal_conditions();
+                let stays = |pod: &PodView| if delays { !pod.phase.is_terminal() } else { self.active(pod) };
+                let nobody_left = self.count(|pod| pod.tracked || stays(pod)) == 0;
                 let mended = old.completion_time.is_none(); // STATUSVAL-25
                 let ends = nothing_uncounted && nobody_left && self.creates_none(plan) && mended;
                 self.enact(decision, ends, &mut status, at);

@@ -507,7 +507,7 @@ impl World {
                 return Err("two status writes in flight".to_owned());
             }
             if crate::may_be_written(&facts) {
-                check_rules(&facts.job.spec, &facts.job.status, &write.status)?;
+                check_rules(&facts.job, &write.status)?;
             }
             let completed = text::read(&write.status.completed_indexes, facts.job.spec.index_limit());
             let succeeded = facts.pods.iter().filter(|pod| pod.tracked && pod.phase == Phase::Succeeded);

@@ -53,7 +53,8 @@ impl Laws {
         let job = write.before;
         let life = self.history.pods.get(uid)?;
         let failed = |pod: &Pod| fails(job, pod);
-        if job.verdict().is_some() || !job.waits_for_the_end() || life.ever().any(failed) {
+        if job.verdict().is_some() || self.fails_outright(write) || !job.waits_for_the_end() || life.ever().any(failed)
+        {
             return None;
         }
         let asked_at = life.ever().find_map(|pod| pod.deletion_asked_at())?;
@@ -79,7 +80,7 @@ impl Laws {
         let job = write.before;
         let Some(life) = self.history.pods.get(uid) else { return false };
         let limit = self.history.jobs.get(&job.metadata.uid).map_or(0, |life| life.max_limit);
-        let failing = job.verdict().is_some_and(|verdict| !verdict.success);
+        let failing = job.verdict().is_some_and(|verdict| !verdict.success) || self.fails_outright(write);
         life.ever().any(|pod| {
             let in_range = !job.indexed() || pod.index.is_some_and(|index| index < limit);
             let ended =

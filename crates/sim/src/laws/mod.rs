@@ -45,6 +45,7 @@ use tally_core::time::Timestamp;
 
 use crate::api::{Actor, Change};
 use crate::oracle::{Context, Violation};
+use crate::setup::GatesOff;
 use history::{History, JobLife, judged};
 use policy::Action;
 use read::{Job, Pod};
@@ -56,6 +57,7 @@ pub(crate) struct Laws {
     healed_at: Option<Timestamp>,
     /// How many instances run at a time.
     instances: usize,
+    gates_off: GatesOff,
 }
 
 /// One write of a Job's status by a controller.
@@ -69,8 +71,8 @@ struct StatusWrite<'a> {
 }
 
 impl Laws {
-    pub(crate) fn new(instances: usize) -> Self {
-        Self { instances, ..Self::default() }
+    pub(crate) fn new(instances: usize, gates_off: GatesOff) -> Self {
+        Self { instances, gates_off, ..Self::default() }
     }
 
     pub(crate) fn take_violation(&mut self) -> Option<Violation> {

@@ -1,5 +1,7 @@
 //! I15 to I17: how a Job ends, and why.
 
+use tally_core::ids::Revision;
+
 use super::history::{History, counts, fails, judged};
 use super::indexes::{Indexes, read};
 use super::policy::{Action, succeeds};
@@ -18,6 +20,9 @@ const CAUSES: [&str; 8] = [
     "SuccessPolicy",
     "CompletionsReached",
 ];
+
+/// GATE-11: causes of a failure that is not stored before Failed is, if the gates are off.
+const OUTRIGHT: [&str; 4] = ["BackoffLimitExceeded", "DeadlineExceeded", "MaxFailedIndexesExceeded", "FailedIndexes"];
 
 /// The index lists of a status.
 struct Lists {
@@ -47,23 +52,47 @@ impl Laws {
         // BLPI-11: a Job that halts is not decided before its Pods have ended.
         let waits = |cause: &str| cause == "MaxFailedIndexesExceeded" && after.halts();
         let called = (0..CAUSES.len() - 1).find(|cause| !waits(CAUSES[*cause]) && self.calls(CAUSES[*cause], write));
+        // GATE-11: such a failure is decided and not yet stored. It stands, whatever comes after it.
+        let outright = self.gates_off.interim && OUTRIGHT.iter().any(|cause| self.calls(cause, write));
         let Some(verdict) = after.verdict() else {
-            self.require(called.is_none(), "I17", || {
+            self.require(called.is_none() || outright, "I17", || {
                 format!("{name}: a write that knows of {} decides nothing", CAUSES[called.unwrap_or(0)])
             });
             return;
         };
+        let verdict = self.named(verdict);
         let law = if verdict.success { "I15" } else { "I16" };
         let cause = CAUSES.iter().position(|cause| *cause == verdict.reason);
         let rank = cause.unwrap_or(CAUSES.len());
         self.require(cause.is_some(), law, || format!("{name} ended by {}", verdict.reason));
         self.require(verdict.success == (rank >= 6), law, || format!("{name}: {verdict:?}"));
-        self.require(called.is_none_or(|called| rank <= called), law, || {
+        let stands = self.gates_off.interim && OUTRIGHT.contains(&verdict.reason.as_str());
+        self.require(stands || called.is_none_or(|called| rank <= called), law, || {
             format!("{name} ended by {}, and {} comes first", verdict.reason, CAUSES[called.unwrap_or(0)])
         });
         if let Err(why) = self.evidence(&verdict, write) {
             self.require(false, law, || format!("{name} ended by {}: {why}", verdict.reason));
         }
+    }
+
+    /// GATE-12: completions have a reason only with JobSuccessPolicy.
+    fn named(&self, mut verdict: Verdict) -> Verdict {
+        if verdict.success && self.gates_off.success_policy {
+            verdict.reason = match verdict.reason.as_str() {
+                "" => "CompletionsReached".into(),
+                other => format!("{other}, which is off").into(),
+            };
+        }
+        verdict
+    }
+
+    /// GATE-11: whether a failure may have been decided that is not stored yet.
+    pub(super) fn fails_outright(&self, write: &StatusWrite<'_>) -> bool {
+        let job = write.before;
+        let most = |life: &super::history::PodLife| life.ever().map(|pod| pod.restarts()).max().unwrap_or(0);
+        let restarts = self.history.pods_of(&job.metadata.uid).map(|(_, life)| most(life)).sum();
+        let by_limit = || over_limit(job, true_failures(&self.history, job), restarts);
+        self.gates_off.interim && (by_limit() || OUTRIGHT[1..].iter().any(|cause| self.calls(cause, write)))
     }
 
     /// Whether a cause is present for every writer that knows at least what this one must know.
@@ -115,8 +144,10 @@ impl Laws {
                         && self.fenced_in_time(write, uid) == Some(true)
                 });
                 let failures = true_failures(&self.history, job) + given_up.count() as i64;
+                // GATE-11: by the time of the write the Pods may be gone.
+                let from = if self.gates_off.interim { Revision(0) } else { known_at };
                 let restarts =
-                    |life: &super::history::PodLife| life.since(known_at).map(|pod| pod.restarts()).max().unwrap_or(0);
+                    |life: &super::history::PodLife| life.since(from).map(|pod| pod.restarts()).max().unwrap_or(0);
                 let restarts = pods().map(restarts).sum();
                 let text =
                     || format!("{failures} failures and {restarts} restarts, {} allowed", job.spec.backoff_limit);
@@ -162,7 +193,8 @@ impl Laws {
         let success = terminal.kind == "Complete";
         let law = if success { "I15" } else { "I16" };
         let verdict = Verdict { success, reason: terminal.reason.clone() };
-        let decided = job.verdict() == Some(verdict);
+        let decided = job.verdict() == Some(verdict.clone());
+        let reason = self.named(verdict).reason;
         let name = &job.metadata.name;
         self.require(decided, law, || format!("{name} is {}, and was {:?}", terminal.reason, job.verdict()));
         let status = &job.status;
@@ -173,14 +205,18 @@ impl Laws {
         // of indexes may have been raised since the decision.
         let lost = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.recorded != Some(true));
         let lost = lost.filter(|(_, life)| life.ever_succeeded()).count() as i64;
-        let enough = terminal.reason != "CompletionsReached"
+        let enough = reason != "CompletionsReached"
             || job.indexed()
             || status.succeeded + lost >= job.spec.completions.unwrap_or(1);
         self.require(enough, law, || format!("{name} is complete with {} successes", status.succeeded));
         let left = self
             .history
             .known_to(job, write.context.pods_at)
-            .find(|(_, _, pod)| !(pod.ended() || self.is_fenced(job, pod)) || pod.tracked())
+            // GATE-11: without the gates a Pod that terminates delays nothing.
+            .find(|(_, _, pod)| {
+                let ended = pod.ended() || self.is_fenced(job, pod) || (self.gates_off.interim && pod.deleting());
+                !ended || pod.tracked()
+            })
             .map(|(_, _, pod)| pod.metadata.name.clone());
         self.require(left.is_none(), law, || format!("{name} has ended, and {left:?} has not or is not counted"));
     }

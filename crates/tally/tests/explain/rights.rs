@@ -11,9 +11,13 @@ pub const REASONS: [&str; 3] = ["ControllerBehind", "DeletionRefused", "Uncounte
 
 /// What the Job controller needs, with these verbs on Pods.
 fn rules(pods: &[&str]) -> Value {
+    rules_with(pods, &["patch"])
+}
+
+fn rules_with(pods: &[&str], status: &[&str]) -> Value {
     json!([
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["patch"]},
+        {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": status},
         {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -87,4 +91,62 @@ async fn what_the_controller_may_not_do_is_explained() {
         assert_eq!(said["state"], "Complete");
     }
     cluster.seen.are(&REASONS);
+}
+
+/// EVENT-14, CONST-1: a status that the server refuses is tried again, and told once for all its refusals.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_status_is_logged_told_and_explained_until_it_is_accepted() {
+    let directory = server::directory();
+    let cluster = Cluster::of(Server::start(directory.path()).await, directory);
+    let pods = ["get", "list", "watch", "create", "patch", "delete"];
+    let (kubeconfig, role) = cluster.user("limited", &rules(&pods)).await;
+    let mut controller = Controller::start(kubeconfig.as_ref(), "limited", &["--controllers", "job"]);
+    controller.until_it_says("http://");
+    controller.until("ready", |controller| controller.get("/readyz").0 == 200);
+    cluster.add_node("n").await;
+    cluster.patch(&role, &json!({"rules": rules_with(&pods, &["get"])})).await;
+    let made = cluster.job("j", json!({}), json!({}), "true").await;
+    // The Pod is created all the same.
+    let pods_of_job = cluster.pods("j", 1).await;
+    let pod = cluster.bind(&pods_of_job[0], "n").await;
+    cluster.report_running(&pod).await;
+    let refused = |controller: &Controller| {
+        let metrics = controller.get("/metrics").1;
+        let of =
+            |line: &&str| line.starts_with(r#"tally_requests_total{verb="patch",resource="jobs/status",code="403"}"#);
+        metrics.lines().find(of).and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    controller.until("three refusals", |controller| refused(controller) >= 3);
+    let words = "User \"limited\" cannot patch resource \"jobs/status\"";
+    let said =
+        cluster.says("job/j", &["StatusRefused"], "The API server refuses the status of the Job: jobs.batch \"j\"");
+    let said = said.await;
+    assert!(said["reasons"][0]["message"].as_str().unwrap().contains(words), "{said:#}");
+    let lines = |controller: &Controller, text: &str| controller.said().matches(text).count();
+    let begins = "the API server refuses the status of the Job";
+    assert_eq!(lines(&controller, begins), 1, "{}", controller.said());
+
+    cluster.patch(&role, &json!({"rules": rules(&pods)})).await;
+    let ends = "the API server accepts the status of the Job again";
+    controller.until_it_says(ends);
+    eventually("the status is written", async || {
+        let job = cluster.get("/apis/batch/v1/namespaces/default/jobs/j").await;
+        (job["status"]["active"] == 1).then_some(())
+    })
+    .await;
+    let events = eventually("both Events are recorded", async || {
+        let all = cluster.get("/api/v1/namespaces/default/events").await;
+        let all: Vec<Value> = all["items"].as_array()?.clone();
+        let about = |event: &Value| event["involvedObject"]["uid"] == made["metadata"]["uid"];
+        let of = |reason: &str| -> Vec<Value> {
+            all.iter().filter(|event| about(event) && event["reason"] == reason).cloned().collect()
+        };
+        let (refused, accepted) = (of("StatusRefused"), of("StatusAccepted"));
+        (!accepted.is_empty()).then_some((refused, accepted))
+    });
+    let (refused, accepted) = events.await;
+    assert_eq!((refused.len(), accepted.len()), (1, 1), "{refused:?} {accepted:?}");
+    assert_eq!((&refused[0]["type"], &refused[0]["count"]), (&json!("Warning"), &json!(1)));
+    assert!(refused[0]["message"].as_str().unwrap().contains(words), "{refused:?}");
+    assert_eq!((lines(&controller, begins), lines(&controller, ends)), (1, 1), "{}", controller.said());
 }

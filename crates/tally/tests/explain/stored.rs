@@ -6,11 +6,17 @@ use serde_json::{Value, json};
 use tally_store::{Body, Change, Expect, Store, StoreOptions, Write};
 
 use crate::support::server::{self, Server};
-use crate::tool::{Cluster, Seen, text};
+use crate::tool::{Cluster, Seen, eventually, text};
 
 /// What this part shows.
-pub const REASONS: [&str; 5] =
-    ["ControllerNotRunning", "InvalidSchedule", "StatusRefused", "Unreadable", "UnknownCompletionMode"];
+pub const REASONS: [&str; 6] = [
+    "ControllerNotRunning",
+    "GangScheduling",
+    "InvalidSchedule",
+    "StatusRefused",
+    "Unreadable",
+    "UnknownCompletionMode",
+];
 
 /// What a stored text begins with; the store puts the revision behind it.
 const HEAD: &str = "{\"metadata\":{\"resourceVersion\":\"";
@@ -41,6 +47,7 @@ async fn edit_all(data: &Path) {
             condition("SuccessCriteriaMet", "SuccessPolicy"), condition("FailureTarget", "BackoffLimitExceeded")]});
     })
     .await;
+    edit(&store, "/default/gang", |job| job["spec"]["scheduling"] = json!({"policy": {"gang": {}}})).await;
     edit(&store, "/default/mars", |cron| cron["spec"]["timeZone"] = "Mars/Base".into()).await;
     store.close();
 }
@@ -50,7 +57,7 @@ async fn what_the_api_would_refuse_is_explained() {
     let directory = server::directory();
     let data = directory.path().join("data");
     let mut before = Cluster::of(Server::start(directory.path()).await, directory);
-    for name in ["sorted", "words", "both"] {
+    for name in ["sorted", "words", "both", "gang"] {
         before.job(name, json!({}), json!({}), "true").await;
     }
     let template = crate::tool::job("x", json!({}), json!({}), "true");
@@ -80,6 +87,15 @@ async fn what_the_api_would_refuse_is_explained() {
     cluster.says("job/sorted", &["UnknownCompletionMode"], mode).await;
     cluster.says("job/words", &["Unreadable"], two).await;
     cluster.says("cronjob/mars", &["InvalidSchedule"], zone).await;
+    // GANG-5, EVENT-15.
+    let said = cluster.says("job/gang", &["GangScheduling"], "asks for gang scheduling (spec.scheduling)").await;
+    assert_eq!(said["state"], "Waiting");
+    eventually("the Job has an Event", async || {
+        let events = cluster.get("/api/v1/namespaces/default/events").await;
+        let about = |event: &&Value| event["involvedObject"]["name"] == "gang" && event["reason"] == "GangScheduling";
+        events["items"].as_array()?.iter().find(about).map(|_| ())
+    })
+    .await;
     let both = "cannot write a status that the API accepts: status.conditions: Invalid value";
     let said = cluster.says("job/both", &["StatusRefused"], both).await;
     let message = said["reasons"][0]["message"].as_str().unwrap();
