@@ -29,6 +29,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 use tally_api::kinds::{Resource, Subresource};
+use tally_api::pod_security::PodIds;
 use tally_api::status_error::StatusError;
 use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
@@ -114,6 +115,7 @@ pub struct Registry {
     /// There is a node that gives claims their volumes.
     provisions_claims: AtomicBool,
     gates: FeatureGates,
+    pod_ids: PodIds,
 }
 
 /// What is known about the store, for metrics.
@@ -138,6 +140,7 @@ impl Registry {
             tokens: OnceLock::new(),
             provisions_claims: AtomicBool::new(false),
             gates: FeatureGates::default(),
+            pod_ids: PodIds::default(),
         }
     }
 
@@ -145,6 +148,12 @@ impl Registry {
     #[must_use]
     pub fn with_gates(self, gates: FeatureGates) -> Self {
         Self { gates, ..self }
+    }
+
+    /// The users and groups of the machine that Pods may name where a Pod security level applies. None unless this is called.
+    #[must_use]
+    pub fn with_pod_ids(self, pod_ids: PodIds) -> Self {
+        Self { pod_ids, ..self }
     }
 
     /// Sets the source of service account tokens. Only the first call has an effect.

@@ -31,7 +31,7 @@ impl Registry {
     ) -> Result<Vec<String>> {
         let Some(subject) = target.resource.rules.security_subject() else { return Ok(Vec::new()) };
         let Some(security) = namespace.and_then(security) else { return Ok(Vec::new()) };
-        judge(security, subject, target.resource, object, name, options.audit.as_ref())
+        self.judge(security, subject, target.resource, object, name, options.audit.as_ref())
     }
 
     /// The same for an update, which may also be one of the labels of a namespace.
@@ -54,7 +54,7 @@ impl Registry {
         if subject == SecuritySubject::Pod && !is_relevant_update(new, &text::parse(&entry.value)) {
             return Ok(Vec::new());
         }
-        judge(security, subject, target.resource, new, target.name, options.audit.as_ref())
+        self.judge(security, subject, target.resource, new, target.name, options.audit.as_ref())
     }
 
     fn warn_about_existing(&self, name: &str, new: &Value, entry: &Entry) -> Vec<String> {
@@ -67,7 +67,46 @@ impl Registry {
             return Vec::new();
         };
         let pods: Vec<Value> = page.entries.iter().map(|entry| text::parse(&entry.value)).collect();
-        warnings_about_existing(name, new, pods.iter())
+        warnings_about_existing(name, new, &self.pod_ids, pods.iter())
+    }
+
+    /// An object with a template is not refused: its Pods will be, and whether they are may change until then.
+    fn judge(
+        &self,
+        security: NamespaceSecurity,
+        subject: SecuritySubject,
+        resource: &Resource,
+        object: &Value,
+        name: &str,
+        audit: Option<&AuditNotes>,
+    ) -> Result<Vec<String>> {
+        let pod = match subject {
+            SecuritySubject::Pod => Some(object),
+            SecuritySubject::Template(pointer) => object.pointer(pointer),
+            SecuritySubject::Namespace => None,
+        };
+        let Some(pod) = pod else { return Ok(Vec::new()) };
+        if let Some(notes) = audit {
+            let found = violations(security.audit, pod, &self.pod_ids);
+            if !found.is_empty() {
+                notes.insert(AUDIT_VIOLATIONS, would_violate(security.audit, &found));
+            }
+        }
+        if subject == SecuritySubject::Pod {
+            if let Some(notes) = audit {
+                notes.insert(ENFORCED_POLICY, security.enforce.to_string());
+            }
+            let found = violations(security.enforce, pod, &self.pod_ids);
+            if !found.is_empty() {
+                let why = format!("violates PodSecurity \"{}\": {}", security.enforce, in_full(&found));
+                return Err(StatusError::forbidden(resource, name, &why));
+            }
+        }
+        let found = violations(security.warn, pod, &self.pod_ids);
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![would_violate(security.warn, &found)])
     }
 }
 
@@ -79,44 +118,6 @@ fn is_stricter(new: SecurityPolicy, old: SecurityPolicy) -> bool {
 fn security(namespace: &Entry) -> Option<NamespaceSecurity> {
     let labelled = text::contains(&namespace.value, LABELS);
     labelled.then(|| NamespaceSecurity::of(&text::parse(&namespace.value)))
-}
-
-/// An object with a template is not refused: its Pods will be, and whether they are may change until then.
-fn judge(
-    security: NamespaceSecurity,
-    subject: SecuritySubject,
-    resource: &Resource,
-    object: &Value,
-    name: &str,
-    audit: Option<&AuditNotes>,
-) -> Result<Vec<String>> {
-    let pod = match subject {
-        SecuritySubject::Pod => Some(object),
-        SecuritySubject::Template(pointer) => object.pointer(pointer),
-        SecuritySubject::Namespace => None,
-    };
-    let Some(pod) = pod else { return Ok(Vec::new()) };
-    if let Some(notes) = audit {
-        let found = violations(security.audit, pod);
-        if !found.is_empty() {
-            notes.insert(AUDIT_VIOLATIONS, would_violate(security.audit, &found));
-        }
-    }
-    if subject == SecuritySubject::Pod {
-        if let Some(notes) = audit {
-            notes.insert(ENFORCED_POLICY, security.enforce.to_string());
-        }
-        let found = violations(security.enforce, pod);
-        if !found.is_empty() {
-            let why = format!("violates PodSecurity \"{}\": {}", security.enforce, in_full(&found));
-            return Err(StatusError::forbidden(resource, name, &why));
-        }
-    }
-    let found = violations(security.warn, pod);
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(vec![would_violate(security.warn, &found)])
 }
 
 fn would_violate(policy: SecurityPolicy, found: &[Violation]) -> String {

@@ -117,3 +117,26 @@ fn labels_of_namespaces_are_validated() {
          must be one of privileged, baseline, restricted"
     );
 }
+
+/// PODSEC-5.
+#[test]
+fn a_group_of_the_machine_is_refused_and_templates_are_warned_about() {
+    let cluster = labelled(&json!({"enforce": "baseline"}));
+    let mut pod = pod("p", false);
+    pod["spec"]["securityContext"] = json!({"fsGroup": 42});
+    let what = "groups of the machine (pod must not set fsGroup=42: ";
+    let refused = make(&cluster, "", "pods", &pod).unwrap_err();
+    let start = format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {what}");
+    assert!(refused.starts_with(&start), "{refused}");
+    let mut template = pod.clone();
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": template}});
+    let warnings = make(&cluster, "batch", "jobs", &job).unwrap();
+    let start = format!("would violate PodSecurity \"baseline:latest\": {what}");
+    assert!(warnings.len() == 1 && warnings[0].starts_with(&start), "{warnings:?}");
+    // A namespace without a level accepts it, and names it when it gets a level.
+    let cluster = Cluster::new();
+    assert_eq!(make(&cluster, "", "pods", &pod), Ok(vec![]));
+    let warnings = label(&cluster, &json!({"enforce": "baseline"})).unwrap();
+    assert_eq!(warnings[1..], ["p: groups of the machine"]);
+}

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use tally_api::pod_security::PodIds;
 use tally_core::gates::FeatureGates;
 use tally_registry::Registry;
 use tally_server::{SystemEnv, pki};
@@ -17,11 +18,23 @@ use tally_store::backup::BackupFile;
 use tally_store::{OpenError, Store, StoreOptions};
 
 /// Opens a registry on a store and creates the objects that every cluster starts with.
-pub async fn begin(store: Store, gates: FeatureGates) -> Result<Arc<Registry>> {
-    let registry = Arc::new(Registry::new(store, Box::new(SystemEnv)).with_gates(gates));
+pub async fn begin(store: Store, gates: FeatureGates, pod_ids: PodIds) -> Result<Arc<Registry>> {
+    let registry = Registry::new(store, Box::new(SystemEnv)).with_gates(gates).with_pod_ids(pod_ids);
+    let registry = Arc::new(registry);
     let begun = registry.begin().await;
     begun.map_err(|failure| anyhow!("cannot create the initial objects of the cluster: {}", failure.message))?;
     Ok(registry)
+}
+
+/// Adds what a Pod has that names no user: to name it gives nothing more. Root's group is not added, because a Pod may name
+/// another user with it.
+pub fn with_own_ids(mut ids: PodIds) -> PodIds {
+    let user = rustix::process::geteuid();
+    ids.users.add(user.as_raw());
+    if !user.is_root() {
+        ids.groups.add(rustix::process::getegid().as_raw());
+    }
+    ids
 }
 
 /// How long to wait for a shim to end its processes. Usually this takes a few milliseconds.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::ids::{self, PodIds};
 use super::{RulesVersion, SecurityLevel, SecurityPolicy};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,8 +105,9 @@ const VOLUME_TYPES: [&str; 9] = [
 ];
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Everything about a Pod, or the template of one, that its policy forbids.
-pub fn violations(policy: SecurityPolicy, pod: &Value) -> Vec<Violation> {
+/// Everything about a Pod, or the template of one, that its policy forbids. The users and groups of the machine are told last:
+/// Kubernetes does not judge them.
+pub fn violations(policy: SecurityPolicy, pod: &Value, allowed: &PodIds) -> Vec<Violation> {
     let checks: &[Check] = match policy.level {
         SecurityLevel::Privileged => return Vec::new(),
         SecurityLevel::Baseline => &BASELINE,
@@ -113,7 +115,8 @@ pub fn violations(policy: SecurityPolicy, pod: &Value) -> Vec<Violation> {
     };
     let pod = Pod { pod, version: policy.version };
     let applies = |check: &&Check| pod.is_since(check.since) && check.until.is_none_or(|until| !pod.is_since(until));
-    checks.iter().filter(applies).filter_map(|check| (check.check)(&pod)).collect()
+    let of_level = checks.iter().filter(applies).filter_map(|check| (check.check)(&pod));
+    of_level.chain(ids::users(&pod, allowed)).chain(ids::groups(&pod, allowed)).collect()
 }
 
 pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -127,7 +130,7 @@ pub fn app_armor_annotations(pod: &Value) -> impl Iterator<Item = (&str, &Value)
     all.filter(|(key, _)| key.starts_with(APP_ARMOR))
 }
 
-struct Pod<'a> {
+pub(super) struct Pod<'a> {
     pod: &'a Value,
     version: RulesVersion,
 }
@@ -142,11 +145,11 @@ impl<'a> Pod<'a> {
     }
 
     /// A field of the Pod's own security context.
-    fn context(&self, pointer: &str) -> Option<&'a Value> {
+    pub(super) fn context(&self, pointer: &str) -> Option<&'a Value> {
         self.spec("securityContext")?.pointer(pointer)
     }
 
-    fn containers(&self) -> impl Iterator<Item = Container<'a>> {
+    pub(super) fn containers(&self) -> impl Iterator<Item = Container<'a>> {
         containers(self.pod).map(Container)
     }
 
@@ -169,14 +172,14 @@ impl<'a> Pod<'a> {
     }
 }
 
-struct Container<'a>(&'a Value);
+pub(super) struct Container<'a>(&'a Value);
 
 impl<'a> Container<'a> {
-    fn name(&self) -> &'a str {
+    pub(super) fn name(&self) -> &'a str {
         self.0.get("name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    fn context(&self, pointer: &str) -> Option<&'a Value> {
+    pub(super) fn context(&self, pointer: &str) -> Option<&'a Value> {
         self.0.get("securityContext")?.pointer(pointer)
     }
 
@@ -187,7 +190,7 @@ impl<'a> Container<'a> {
 }
 
 /// The names of containers, for a message.
-struct Names<'a>(Vec<&'a str>);
+pub(super) struct Names<'a>(pub(super) Vec<&'a str>);
 
 impl Names<'_> {
     fn is_empty(&self) -> bool {
@@ -195,7 +198,7 @@ impl Names<'_> {
     }
 
     /// `container "a"` or `containers "a", "b"`.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         format!("{} {}", plural("container", self.0.len()), quoted(&self.0))
     }
 

@@ -3,11 +3,13 @@
 //! compare them; `crates/api/tests/pod_security` has them as they were recorded.
 
 mod checks;
+mod ids;
 
 use serde_json::Value;
 
 use crate::field::{At, FieldError};
 pub use checks::{Violation, violations};
+pub use ids::{IdRanges, IdRangesError, NOBODY, PodIds};
 
 /// The beginning of the keys of the labels. A namespace whose text does not contain it has no levels.
 pub const LABELS: &str = "pod-security.kubernetes.io/";
@@ -149,11 +151,12 @@ pub fn in_full(violations: &[Violation]) -> String {
 pub fn warnings_about_existing<'a>(
     namespace: &str,
     policy: SecurityPolicy,
+    allowed: &PodIds,
     pods: impl Iterator<Item = &'a Value>,
 ) -> Vec<String> {
     let mut groups: Vec<(String, String, usize)> = Vec::new();
     for pod in pods {
-        let found = violations(policy, pod);
+        let found = violations(policy, pod, allowed);
         if found.is_empty() {
             continue;
         }

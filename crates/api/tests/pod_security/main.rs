@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 use tally_api::pod_security::{
-    NamespaceSecurity, RulesVersion, SecurityLevel, SecurityPolicy, in_full, label_errors, violations,
+    NamespaceSecurity, PodIds, RulesVersion, SecurityLevel, SecurityPolicy, in_full, label_errors, violations,
     warnings_about_existing,
 };
 
@@ -29,7 +29,7 @@ fn every_recorded_pod_is_judged_as_by_kube_apiserver() {
                 if let Some(row) = rows.iter().find(|row| row[0] == level && row[1] == version.as_str()) {
                     expected = row[2].as_str().unwrap();
                 }
-                let found = in_full(&violations(policy(level, version), &case["pod"]));
+                let found = in_full(&violations(policy(level, version), &case["pod"], &PodIds::all()));
                 compared += 1;
                 if found != expected {
                     differences.push(format!(
@@ -129,7 +129,7 @@ fn a_new_level_names_the_pods_that_it_would_not_accept() {
         ),
         pod("p4", json!({"containers": container})),
     ];
-    let warnings = |policy, count| warnings_about_existing("m", policy, pods[..count].iter());
+    let warnings = |policy, count| warnings_about_existing("m", policy, &PodIds::all(), pods[..count].iter());
     let reasons = "allowPrivilegeEscalation != false, unrestricted capabilities, runAsNonRoot != true, seccompProfile";
     assert_eq!(
         warnings(policy("restricted", "latest"), 5),
@@ -142,4 +142,82 @@ fn a_new_level_names_the_pods_that_it_would_not_accept() {
     );
     assert_eq!(warnings(policy("restricted", "latest"), 2)[1], format!("p0 (and 1 other pod): {reasons}"));
     assert_eq!(warnings(policy("baseline", "latest"), 2), Vec::<String>::new());
+}
+
+const OF_USERS: &str = "without an image, the number is that of a user of this machine; use 65534, or start tally up with \
+                        --pod-users=";
+const OF_GROUPS: &str = "without an image, the number is that of a group of this machine; use 65534, or start tally up \
+                         with --pod-groups=";
+
+/// PODSEC-5.
+#[test]
+fn users_and_groups_of_the_machine_are_refused_unless_they_are_allowed() {
+    let few = PodIds { users: "1000".parse().unwrap(), groups: "2000-2009".parse().unwrap() };
+    for (context, own, refused, refused_by_few) in [
+        (json!({}), json!({}), String::new(), false),
+        (
+            json!({"runAsUser": 65534, "runAsGroup": 65534, "fsGroup": 65534, "supplementalGroups": [65534]}),
+            json!({}),
+            String::new(),
+            false,
+        ),
+        (json!({"runAsUser": null, "supplementalGroups": null}), json!({"runAsUser": null}), String::new(), false),
+        (
+            json!({"runAsUser": 1000}),
+            json!({}),
+            format!("users of the machine (pod must not set runAsUser=1000: {OF_USERS}1000)"),
+            false,
+        ),
+        (
+            json!({"runAsUser": 1001}),
+            json!({"runAsUser": 1000}),
+            format!(
+                "users of the machine (pod must not set runAsUser=1001; container \"c\" must not set runAsUser=1000: \
+                  {OF_USERS}1000,1001)"
+            ),
+            true,
+        ),
+        (
+            json!({"fsGroup": 2000, "supplementalGroups": [65534, 2009]}),
+            json!({"runAsGroup": 2000}),
+            format!(
+                "groups of the machine (pod must not set fsGroup=2000; pod must not set supplementalGroups=2009; \
+                  container \"c\" must not set runAsGroup=2000: {OF_GROUPS}2000,2009)"
+            ),
+            false,
+        ),
+        (
+            json!({"runAsGroup": 42}),
+            json!({}),
+            format!("groups of the machine (pod must not set runAsGroup=42: {OF_GROUPS}42)"),
+            true,
+        ),
+        (
+            json!({"fsGroup": 42}),
+            json!({}),
+            format!("groups of the machine (pod must not set fsGroup=42: {OF_GROUPS}42)"),
+            true,
+        ),
+        (
+            json!({"supplementalGroups": [42]}),
+            json!({}),
+            format!("groups of the machine (pod must not set supplementalGroups=42: {OF_GROUPS}42)"),
+            true,
+        ),
+    ] {
+        for list in ["containers", "initContainers"] {
+            let pod = json!({"spec": {"securityContext": context, list: [{"name": "c", "securityContext": own}]}});
+            for version in ["v1.0", "v1.36", "latest"] {
+                let found = |ids: &PodIds| in_full(&violations(policy("baseline", version), &pod, ids));
+                assert_eq!(found(&PodIds::default()), refused, "{pod}");
+                assert_eq!(!found(&few).is_empty(), refused_by_few, "{pod}");
+                assert_eq!(found(&PodIds::all()), "", "{pod}");
+                // The level restricted refuses the same, beside what else it refuses.
+                let restricted = in_full(&violations(policy("restricted", version), &pod, &PodIds::default()));
+                assert!(restricted.ends_with(&refused), "{restricted}");
+            }
+            let open = SecurityPolicy { level: SecurityLevel::Privileged, version: RulesVersion::Latest };
+            assert_eq!(violations(open, &pod, &PodIds::default()), []);
+        }
+    }
 }

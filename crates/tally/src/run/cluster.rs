@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use tally_api::pod_security::PodIds;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::gates::FeatureGates;
@@ -63,12 +64,14 @@ impl Cluster {
         let mut made = CreatedPaths::default();
         let Some(data) = data_dir else {
             let directory = temporary.insert(Temporary::new()?).path().to_owned();
-            let registry = data_dir::begin(Store::memory(StoreOptions::default()), gates).await?;
+            // Its Jobs are the user's own, like its processes.
+            let registry = data_dir::begin(Store::memory(StoreOptions::default()), gates, PodIds::all()).await?;
             return Ok(Self { registry, directory, kept: false, is_watched: false, made, gates });
         };
         made.data_directory(data)?;
         let store = made.store(data)?;
-        let registry = data_dir::begin(store, gates).await?;
+        // Users of `tally up` in the same directory may have created Jobs.
+        let registry = data_dir::begin(store, gates, data_dir::with_own_ids(PodIds::default())).await?;
         Ok(Self { registry, directory: data.to_owned(), kept: true, is_watched: true, made, gates })
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use controllers::Cluster;
+use tally_api::pod_security::{IdRanges, PodIds};
 use tally_controllers::pod_gc::PodGcOptions;
 use tally_core::gates::FeatureGates;
 use tally_core::quantity::Quantity;
@@ -121,6 +122,13 @@ pub struct Args {
     /// Maximum number of processes and threads of a Pod; 0: no limit [default: 4096, if this machine can limit it]
     #[arg(long, value_name = "N", value_parser = parse_pids)]
     pod_pids_limit: Option<u64>,
+    /// Users of this machine, such as 1000,20000-29999, that Pods may name (runAsUser) in namespaces with the Pod security level
+    /// baseline or restricted [default: nobody (65534), and the user that runs Tally]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    pod_users: IdRanges,
+    /// The same for groups (runAsGroup, fsGroup, supplementalGroups) [default: 65534, and, unless root runs Tally, its group]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    pod_groups: IdRanges,
     /// Controllers to run, separated by commas; '' for none, '*' for all
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = controllers::parse)]
     controllers: controllers::Chosen,
@@ -196,6 +204,10 @@ impl Args {
             Some(0) => None,
             Some(most) => Some(PidsLimit { most, required: true }),
         }
+    }
+
+    fn pod_ids(&self) -> PodIds {
+        data_dir::with_own_ids(PodIds { users: self.pod_users.clone(), groups: self.pod_groups.clone() })
     }
 
     /// Whether this machine is a node.
@@ -420,7 +432,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     made.note_missing(&pods);
     let store = if args.ephemeral { Store::memory(StoreOptions::default()) } else { made.store(data)? };
     let pki = Pki::open(&keys, listen.ip())?;
-    let registry = data_dir::begin(store, args.feature_gates).await?;
+    let registry = data_dir::begin(store, args.feature_gates, args.pod_ids()).await?;
     let installed = tally_server::install_roles(&registry).await;
     installed.map_err(|failure| anyhow!("cannot create the built-in roles: {}", failure.message))?;
     let url = kubeconfig::url(listen);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use tally_testing::{is_root, skip};
 
-use crate::support::kubectl::{Kubectl, with_node, with_open_node};
+use crate::support::kubectl::{Kubectl, with_node, with_node_and, with_open_node};
 use crate::support::server::{self, Server};
 use crate::tool::{eventually, job};
 
@@ -422,4 +422,60 @@ fn a_run_isolates_if_it_is_asked_to() {
     let mut lines: Vec<_> = out.lines().collect();
     lines.sort_unstable();
     assert_eq!((code, lines), (Some(0), vec!["line 0", "line 1", "line 2"]), "{err}");
+}
+
+/// PODSEC-5: with the group of /etc/shadow, nobody could read it.
+#[tokio::test]
+async fn a_namespace_with_a_level_gives_no_users_and_groups_of_the_machine() {
+    let kubectl = with_node_and(&["--pod-users=1000", "--pod-groups=20000-20009"]).await;
+    kubectl.ok("create namespace strict");
+    kubectl.ok("label namespace strict pod-security.kubernetes.io/enforce=restricted");
+    let pod = |name: &str, more: Value| {
+        let mut context =
+            json!({"runAsUser": 65534, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        for (field, value) in more.as_object().unwrap() {
+            context[field] = value.clone();
+        }
+        let own = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        let script = "id -u; id -g; id -G; head -c 1 /etc/shadow 2>/dev/null | wc -c";
+        let container =
+            json!({"name": "main", "image": "process", "command": ["sh", "-c", script], "securityContext": own});
+        let spec = json!({"restartPolicy": "Never", "securityContext": context, "containers": [container]});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}).to_string()
+    };
+    for (more, what, flag) in [
+        (json!({"supplementalGroups": [42]}), "pod must not set supplementalGroups=42", "--pod-groups=42"),
+        (json!({"fsGroup": 42}), "pod must not set fsGroup=42", "--pod-groups=42"),
+        (json!({"runAsGroup": 42}), "pod must not set runAsGroup=42", "--pod-groups=42"),
+        (json!({"runAsUser": 1001}), "pod must not set runAsUser=1001", "--pod-users=1001"),
+    ] {
+        let said = kubectl.with_input("create -n strict -f -", &pod("refused", more));
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains("violates PodSecurity \"restricted:latest\""), "{said:?}");
+        assert!(said.err.contains(what) && said.err.contains(flag), "{said:?}");
+    }
+    if !is_root() {
+        return skip("only root can run Pods as other users");
+    }
+    // What is allowed, and a namespace without a level.
+    for (namespace, name, more, expected) in [
+        ("strict", "nobody", json!({}), "65534\n65534\n65534\n0\n"),
+        (
+            "strict",
+            "allowed",
+            json!({"runAsUser": 1000, "runAsGroup": 20000, "supplementalGroupsPolicy": "Strict"}),
+            "1000\n20000\n20000\n0\n",
+        ),
+        (
+            "default",
+            "ordinary",
+            json!({"runAsUser": 1000, "runAsGroup": 1000, "supplementalGroupsPolicy": "Strict"}),
+            "1000\n1000\n1000\n0\n",
+        ),
+    ] {
+        let made = kubectl.with_input(&format!("create -n {namespace} -f -"), &pod(name, more));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let in_namespace = format!("{name} -n {namespace}");
+        assert_eq!(said_by(&kubectl, &in_namespace), expected, "{name}");
+    }
 }

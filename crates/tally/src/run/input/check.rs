@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::{FieldValidation, Format, WriteOptions};
+use tally_api::pod_security::PodIds;
 use tally_api::status_error::StatusError;
 use tally_core::after::AFTER;
 use tally_registry::{Registry, Target};
@@ -52,7 +53,7 @@ pub async fn check(mut documents: Vec<Document>, runs_on: RunsOn) -> Result<Chec
     // The sort is stable: objects of the same rank stay in file order.
     documents.sort_by_key(|document| (document.is_job(), document.resource.kind != "Namespace"));
     let mut complaints = twice(&documents);
-    let scratch = data_dir::begin(Store::memory(StoreOptions::default()), Default::default())
+    let scratch = data_dir::begin(Store::memory(StoreOptions::default()), Default::default(), PodIds::all())
         .await
         .map_err(|error| format!("{error:#}"))?;
     make_namespaces(&scratch, &documents).await;

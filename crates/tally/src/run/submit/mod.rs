@@ -327,7 +327,9 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_of_other_controllers_are_told_apart() {
-        let registry = data_dir::begin(Store::memory(StoreOptions::default()), Default::default()).await.unwrap();
+        let registry = data_dir::begin(Store::memory(StoreOptions::default()), Default::default(), Default::default())
+            .await
+            .unwrap();
         for (name, more) in [
             ("a", json!({})),
             ("b", json!({"managedBy": "example.com/other"})),
