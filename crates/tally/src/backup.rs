@@ -19,6 +19,7 @@ use tally_store::{OpenError, Store, StoreBuilder, StoreOptions};
 
 use crate::data_dir::{NewState, backup_files, is_key, quoted};
 use crate::local_api;
+use crate::terminal;
 use crate::up::default_data_dir;
 
 #[derive(clap::Args)]
@@ -80,11 +81,11 @@ pub fn restore(args: &RestoreArgs) -> Result<bool> {
 pub fn told(done: Result<String>) -> bool {
     match done {
         Ok(text) => {
-            print!("{text}");
+            terminal::print(&text);
             true
         }
         Err(error) => {
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             false
         }
     }

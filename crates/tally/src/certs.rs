@@ -9,6 +9,7 @@ use tally_server::pki::{self, CertificateFacts};
 use tally_server::{SystemEnv, kubeconfig};
 use tally_store::{Store, StoreOptions};
 
+use crate::terminal;
 use crate::up::default_data_dir;
 
 #[derive(clap::Args)]
@@ -48,12 +49,12 @@ pub fn run(args: &Args) -> Result<bool> {
     };
     match done {
         Ok(text) => {
-            print!("{text}");
+            terminal::print(&text);
             Ok(true)
         }
         Err(error) => {
             // Exit code 2 means bad usage.
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             Ok(false)
         }
     }

@@ -9,6 +9,7 @@ use tally_core::job::JobView;
 
 use crate::look::LookForm;
 use crate::place::{Place, PlaceError, PlaceFlags};
+use crate::terminal;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -37,7 +38,7 @@ pub fn run(args: &Args) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("tally: cannot start threads: {error}");
+            terminal::tell(format_args!("cannot start threads: {error}"));
             return ExitCode::from(3);
         }
     };
@@ -45,11 +46,11 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::from(1),
         Err(PlaceError::Usage(why)) => {
-            eprintln!("tally: {why}");
+            terminal::tell(why);
             ExitCode::from(2)
         }
         Err(PlaceError::Unreadable(why)) => {
-            eprintln!("tally: {why}");
+            terminal::tell(why);
             ExitCode::from(3)
         }
     }
@@ -77,13 +78,18 @@ async fn look(args: &Args) -> Result<bool, PlaceError> {
                 .iter()
                 .map(|(namespace, name, reasons)| json!({"namespace": namespace, "name": name, "reasons": reasons}))
                 .collect();
-            println!("{:#}", json!({"checked": jobs.len(), "jobs": rows}));
+            terminal::print(&format!("{:#}\n", json!({"checked": jobs.len(), "jobs": rows})));
         }
         LookForm::Text => {
             for (namespace, name, reasons) in &found {
-                reasons.iter().for_each(|reason| println!("{namespace}/{name}: {reason}"));
+                reasons.iter().for_each(|reason| terminal::print(&format!("{namespace}/{name}: {reason}\n")));
             }
-            eprintln!("tally: {} of {} Jobs in {} would be affected", found.len(), jobs.len(), place.title());
+            terminal::tell(format_args!(
+                "{} of {} Jobs in {} would be affected",
+                found.len(),
+                jobs.len(),
+                place.title()
+            ));
         }
     }
     Ok(!found.is_empty())

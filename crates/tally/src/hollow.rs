@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tally_controllers::hollow::Hollow;
 use tally_runtime::driver::{self, NoopObserver};
 
+use crate::terminal;
 use tally_remote::{Remote, connect};
 
 #[derive(clap::Args)]
@@ -26,7 +27,7 @@ pub struct Args {
 /// Returns only after an error.
 pub fn run(args: &Args) -> Result<bool> {
     if let Err(error) = start(args) {
-        eprintln!("tally: {error:#}");
+        terminal::tell(format_args!("{error:#}"));
     }
     Ok(false)
 }

@@ -1,5 +1,8 @@
 //! Tally: runs Kubernetes Jobs and counts every Pod exactly once.
 
+// `terminal::tell` and `terminal::print` remove control sequences.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod backup;
 mod bench;
 mod certs;
@@ -19,6 +22,7 @@ mod pod_log;
 mod run;
 mod salvage;
 mod signals;
+mod terminal;
 mod top;
 mod up;
 mod user;
@@ -150,7 +154,7 @@ fn main() -> std::process::ExitCode {
         Ok(true) => std::process::ExitCode::SUCCESS,
         Ok(false) => std::process::ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             std::process::ExitCode::from(2)
         }
     }

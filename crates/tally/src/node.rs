@@ -38,6 +38,7 @@ use tokio::time::timeout;
 use crate::isolation::PodIsolation;
 use crate::node_sessions::NodeSessions;
 use crate::node_usage::NodeUsage;
+use crate::terminal;
 use crate::up::controllers::RunningControllers;
 
 /// Additional time after the drain for kills to be noticed and reported.
@@ -303,7 +304,7 @@ pub async fn limit_logs(root: PathBuf, registry: Arc<Registry>, most: u64, every
             let note =
                 format!("the logs of {removed} Pods that have ended were removed: they used more than {most} bytes");
             // Standard error may be a file on a full disk.
-            let _ = writeln!(io::stderr(), "tally: {note}");
+            terminal::tell(note);
         }
     }
 }

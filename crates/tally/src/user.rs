@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use tally_server::{NewClient, kubeconfig};
 
+use crate::terminal;
 use crate::up::default_data_dir;
 
 #[derive(clap::Args)]
@@ -56,12 +57,12 @@ pub fn run(args: &Args) -> Result<bool> {
     let UserCommand::Add(add) = &args.command;
     match write(add) {
         Ok(path) => {
-            println!("{} is the kubeconfig of {}", path.display(), add.name);
+            terminal::print(&format!("{} is the kubeconfig of {}\n", path.display(), add.name));
             Ok(true)
         }
         Err(error) => {
             // Exit code 2 means bad usage.
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             Ok(false)
         }
     }

@@ -19,6 +19,7 @@ use crate::look::{explain, waiting};
 use crate::place::Place;
 use crate::run;
 use crate::signals::{self, Stop};
+use crate::terminal;
 use crate::up;
 
 #[derive(clap::Args)]
@@ -86,7 +87,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let stop = signals::stop(&[SignalKind::interrupt(), SignalKind::terminate()], 1)?;
     let served = runtime.block_on(serve(args, kubeconfig, directory, stop));
     if let Err(error) = &served {
-        eprintln!("tally: {error:#}");
+        terminal::tell(format_args!("{error:#}"));
     }
     Ok(served.is_ok())
 }

@@ -1,5 +1,7 @@
 //! `tally bench`: load-tests an API server and prints one line of results per case.
 
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
 mod api;
 mod jobs;
 mod server;

@@ -22,6 +22,7 @@ use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::terminal;
 pub use flags::default_ttl;
 use flags::{Name, Names};
 use health::Health;
@@ -119,7 +120,7 @@ pub fn run(args: &Args) -> Result<bool> {
         Ok(well) => Ok(well),
         Err(error) => {
             // Exit code 2 means bad usage; the command line is not the cause of this error.
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             Ok(false)
         }
     }

@@ -8,9 +8,10 @@ use tally_runtime::controller::Kind;
 use tally_runtime::driver::wall_clock;
 use tally_runtime::lease;
 
-use super::{LookError, LookForm, failures, print_json, table};
+use super::{LookError, LookForm, failures, print_json};
 use crate::place::{Place, PlaceError, PlaceFlags};
 use crate::run::progress::words::harmless;
+use crate::terminal;
 
 /// The namespace in which controllers have their Leases, and the names of those that run Jobs.
 const LEASES: &str = "kube-system";
@@ -55,7 +56,7 @@ pub async fn run(args: &ExplainArgs) -> Result<(), LookError> {
         LookForm::Text => {
             // Logs and messages are not for the terminal to obey.
             let text = explanation.text(wall_clock());
-            table::print(&text.lines().map(|line| harmless(line) + "\n").collect::<String>());
+            terminal::print(&text.lines().map(|line| harmless(line) + "\n").collect::<String>());
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! Of a data directory the log files are read; the logs of a cluster come from its server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,9 @@ use super::attempts::{self, AttemptRow, AttemptState};
 use super::{JobParts, LookError, job_name};
 use crate::place::{Place, PlaceFlags};
 use crate::pod_log::{PodLogRequest, next_piece};
+use crate::run::progress::screen;
+use crate::run::progress::words::harmless;
+use crate::terminal::{self, ControlSequences, OutputFilter};
 
 /// How often to look for new Pods.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -63,6 +66,18 @@ pub struct LogsArgs {
     /// Only the last N lines of each attempt
     #[arg(long, value_name = "N")]
     tail: Option<u64>,
+    /// What to do on a terminal with control sequences in what tasks have printed, other than colours: remove or pass
+    #[arg(long, value_name = "HOW", value_enum, default_value = "remove", hide_possible_values = true)]
+    control_sequences: ControlSequences,
+}
+
+impl LogsArgs {
+    /// For the log of an attempt. Standard output gets what was printed, unless it is a terminal.
+    fn lines(&self, prefix: &str) -> PrefixedLines {
+        let cleans = std::io::stdout().is_terminal() && self.control_sequences == ControlSequences::Remove;
+        let colours = screen::terminal(cleans, |name| std::env::var(name).ok()).style.colour;
+        PrefixedLines::new(prefix, cleans.then(|| OutputFilter::new(colours)))
+    }
 }
 
 pub async fn run(args: &LogsArgs) -> Result<(), LookError> {
@@ -98,7 +113,7 @@ pub async fn run(args: &LogsArgs) -> Result<(), LookError> {
     if gone.len() == chosen.len() {
         return Err(LookError::Missing(text));
     }
-    eprintln!("tally: {text}");
+    terminal::tell(text);
     Ok(())
 }
 
@@ -169,11 +184,11 @@ async fn print(
     printer: &mut Printer,
 ) -> Result<bool, LookError> {
     match (place.node(), place.remote()) {
-        (Some(root), _) => print_files(&root, row, args.tail, prefix, printer),
+        (Some(root), _) => print_files(&root, row, args.tail, args.lines(prefix), printer),
         (None, Some(remote)) => {
             let source =
                 LogSource { namespace: namespace.to_owned(), row: row.clone(), tail: args.tail, follow: false };
-            print_remote(&remote, &source, prefix, printer).await.map(|()| true)
+            print_remote(&remote, &source, args.lines(prefix), printer).await.map(|()| true)
         }
         (None, None) => Ok(false),
     }
@@ -187,7 +202,7 @@ fn print_files(
     root: &Path,
     row: &AttemptRow,
     tail: Option<u64>,
-    prefix: &str,
+    mut lines: PrefixedLines,
     printer: &mut Printer,
 ) -> Result<bool, LookError> {
     let attempt = attempt_of(row);
@@ -197,14 +212,13 @@ fn print_files(
     let unreadable = |error| LookError::Unreadable(format!("cannot read the log of Pod {}: {error}", row.pod));
     let options = LogReadOptions { tail_lines: tail, ..LogReadOptions::default() };
     let mut reader = logs::open(root, &attempt, options).map_err(unreadable)?;
-    let mut line = PrefixedLines::new(prefix);
     while let Some(piece) = reader.read().map_err(unreadable)? {
-        line.add(&piece, |text| printer.write(text));
+        lines.add(&piece, |text| printer.write(text));
         if printer.closed {
             break;
         }
     }
-    line.end(|text| printer.write(text));
+    lines.end(|text| printer.write(text));
     Ok(true)
 }
 
@@ -230,7 +244,7 @@ async fn of_pod(args: &LogsArgs, place: &Place, name: &str, printer: &mut Printe
             Some(remote) => {
                 let source =
                     LogSource { namespace: namespace.clone(), row: row.clone(), tail: args.tail, follow: true };
-                print_remote(&remote, &source, &prefix, printer).await?;
+                print_remote(&remote, &source, args.lines(&prefix), printer).await?;
                 printed = true;
             }
             None => printed |= print(args, place, &namespace, row, &prefix, printer).await?,
@@ -262,17 +276,16 @@ async fn open_remote(remote: &Remote, source: &LogSource) -> Result<Incoming, Lo
 async fn print_remote(
     remote: &Remote,
     source: &LogSource,
-    prefix: &str,
+    mut lines: PrefixedLines,
     printer: &mut Printer,
 ) -> Result<(), LookError> {
     let mut log = open_remote(remote, source).await?;
-    let mut line = PrefixedLines::new(prefix);
     while let Some(piece) = next_piece(&mut log).await
         && !printer.closed
     {
-        line.add(&piece, |text| printer.write(text));
+        lines.add(&piece, |text| printer.write(text));
     }
-    line.end(|text| printer.write(text));
+    lines.end(|text| printer.write(text));
     Ok(())
 }
 
@@ -331,9 +344,9 @@ async fn follow(args: &LogsArgs, place: &Place, name: &str, remote: &Remote) -> 
                 };
                 followed.insert(key, ended);
                 let prefix = if single { String::new() } else { prefix(&wanted.row.name, row) };
-                let sender = sender.clone();
+                let (sender, lines) = (sender.clone(), args.lines(&prefix));
                 tokio::spawn(async move {
-                    log.send(&prefix, &sender).await;
+                    log.send(lines, &sender).await;
                     drop(permit);
                 });
             }
@@ -362,13 +375,12 @@ enum FollowedLog {
 
 impl FollowedLog {
     /// Sends whole lines until the log ends, or no one reads them.
-    async fn send(self, prefix: &str, sender: &mpsc::Sender<Vec<u8>>) {
-        let mut line = PrefixedLines::new(prefix);
+    async fn send(self, mut lines: PrefixedLines, sender: &mpsc::Sender<Vec<u8>>) {
         let mut ready = Vec::new();
         match self {
             Self::File(mut reader, ended) => {
                 while let Ok(Some(piece)) = reader.next(|| ended.load(Ordering::Acquire)).await {
-                    line.add(&piece, |text| ready.extend_from_slice(text));
+                    lines.add(&piece, |text| ready.extend_from_slice(text));
                     if sender.send(std::mem::take(&mut ready)).await.is_err() {
                         return;
                     }
@@ -378,30 +390,35 @@ impl FollowedLog {
                 // A Pod may be removed before its log is asked for.
                 let Ok(mut log) = open_remote(&remote, &source).await else { return };
                 while let Some(piece) = next_piece(&mut log).await {
-                    line.add(&piece, |text| ready.extend_from_slice(text));
+                    lines.add(&piece, |text| ready.extend_from_slice(text));
                     if sender.send(std::mem::take(&mut ready)).await.is_err() {
                         return;
                     }
                 }
             }
         }
-        line.end(|text| ready.extend_from_slice(text));
+        lines.end(|text| ready.extend_from_slice(text));
         let _ = sender.send(ready).await;
     }
 }
 
-/// Whole lines with something in front of each.
-struct PrefixedLines<'a> {
-    prefix: &'a str,
+/// Whole lines with something in front of each; without it, what comes.
+struct PrefixedLines {
+    prefix: String,
+    filter: Option<OutputFilter>,
     partial: Vec<u8>,
 }
 
-impl<'a> PrefixedLines<'a> {
-    fn new(prefix: &'a str) -> Self {
-        Self { prefix, partial: Vec::new() }
+impl PrefixedLines {
+    fn new(prefix: &str, filter: Option<OutputFilter>) -> Self {
+        // It has names, which may be those of another server.
+        let prefix = if filter.is_some() { harmless(prefix) } else { prefix.to_owned() };
+        Self { prefix, filter, partial: Vec::new() }
     }
 
     fn add(&mut self, piece: &[u8], mut write: impl FnMut(&[u8])) {
+        let clean = self.filter.as_mut().map(|filter| filter.add(piece));
+        let piece = clean.as_deref().unwrap_or(piece);
         if self.prefix.is_empty() {
             return write(piece);
         }
@@ -418,6 +435,9 @@ impl<'a> PrefixedLines<'a> {
 
     /// A line that was not ended is ended: another one follows.
     fn end(&mut self, mut write: impl FnMut(&[u8])) {
+        if let Some(mut filter) = self.filter.take() {
+            self.add(&filter.end(), &mut write);
+        }
         if !self.partial.is_empty() {
             let mut text = self.prefix.as_bytes().to_vec();
             text.append(&mut self.partial);
@@ -448,12 +468,25 @@ mod tests {
 
     #[test]
     fn every_line_has_its_prefix_also_if_it_comes_in_pieces() {
-        let mut lines = PrefixedLines::new("s[1] ");
+        let mut lines = PrefixedLines::new("s[1] ", None);
         let mut text = Vec::new();
         for piece in ["one\ntw", "o\n", "\nlast"] {
             lines.add(piece.as_bytes(), |part| text.extend_from_slice(part));
         }
         lines.end(|part| text.extend_from_slice(part));
         assert_eq!(String::from_utf8_lossy(&text), "s[1] one\ns[1] two\ns[1] \ns[1] last\n");
+    }
+
+    #[test]
+    fn for_a_terminal_lines_and_what_is_in_front_of_them_are_cleaned() {
+        for (prefix, expected) in [("\u{1b}]0;x\u{7}s[1] ", "s[1] one\ns[1] two\n"), ("", "one\ntwo")] {
+            let mut lines = PrefixedLines::new(prefix, Some(OutputFilter::new(true)));
+            let mut text = Vec::new();
+            for piece in ["o\u{1b}]52;c;", "eA==\u{7}ne\nt\u{1b}[2", "Jwo"] {
+                lines.add(piece.as_bytes(), |part| text.extend_from_slice(part));
+            }
+            lines.end(|part| text.extend_from_slice(part));
+            assert_eq!(String::from_utf8_lossy(&text), expected);
+        }
     }
 }

@@ -26,6 +26,7 @@ use table::Table;
 use waiting::Waits;
 
 use crate::place::{Place, PlaceError, PlaceFlags};
+use crate::terminal;
 
 /// Jobs that `tally ps` asks why they wait.
 const MOST_EXPLAINED: usize = 100;
@@ -118,7 +119,7 @@ pub fn finish(outcome: Result<(), LookError>) -> ExitCode {
         Err(LookError::Usage(why)) => (2, why),
         Err(LookError::Unreadable(why)) => (3, why),
     };
-    eprintln!("tally: {why}");
+    terminal::tell(why);
     ExitCode::from(code)
 }
 
@@ -139,9 +140,9 @@ pub fn ps(args: &PsArgs) -> ExitCode {
         let waits = waiting::waits(&place, &open[..open.len().min(MOST_EXPLAINED)]).await;
         if open.len() > MOST_EXPLAINED {
             let rest = open.len() - MOST_EXPLAINED;
-            eprintln!(
-                "tally: of {rest} Jobs without a ready Pod it was not asked whether they wait; tally explain says it"
-            );
+            terminal::tell(format_args!(
+                "of {rest} Jobs without a ready Pod it was not asked whether they wait; tally explain says it"
+            ));
         }
         let mut rows = jobs::rows(&found, place.is_idle(), &waits);
         let dropped = place.dropped();
@@ -170,7 +171,7 @@ pub fn ps(args: &PsArgs) -> ExitCode {
 fn print_jobs(rows: &[JobRow], dropped: DroppedRecords, place: &Place) {
     let now = wall_clock().millis();
     if rows.is_empty() {
-        eprintln!("tally: there are no Jobs in {}", place.title());
+        terminal::tell(format_args!("there are no Jobs in {}", place.title()));
     } else {
         let several = rows.iter().any(|row| row.namespace != rows[0].namespace);
         let mut header = vec!["NAME", "STATE", "SUCCEEDED", "FAILED", "ACTIVE", "TOTAL", "AGE", "DURATION"];
@@ -186,7 +187,7 @@ fn print_jobs(rows: &[JobRow], dropped: DroppedRecords, place: &Place) {
             table.row(cells);
         }
         match table::columns_of_terminal().filter(|_| waits) {
-            Some(columns) => table::print(&table.wrapped(columns)),
+            Some(columns) => terminal::print(&table.wrapped(columns)),
             None => table.print(),
         }
     }
@@ -196,9 +197,9 @@ fn print_jobs(rows: &[JobRow], dropped: DroppedRecords, place: &Place) {
 fn tell_dropped(dropped: DroppedRecords) {
     if dropped.jobs > 0 {
         let DroppedRecords { jobs, attempts } = dropped;
-        eprintln!(
-            "tally: records are kept up to a limit: those of {jobs} older Jobs ({attempts} attempts) were removed"
-        );
+        terminal::tell(format_args!(
+            "records are kept up to a limit: those of {jobs} older Jobs ({attempts} attempts) were removed"
+        ));
     }
 }
 
@@ -229,20 +230,22 @@ fn print_job(job: &JobRow, rows: &[AttemptRow], dropped: u64, place: &Place) {
     let now = wall_clock().millis();
     let mut text = job.lines(now).join("\n");
     text.push('\n');
-    table::print(&text);
+    terminal::print(&text);
     if rows.is_empty() {
-        eprintln!("tally: no attempts to show");
+        terminal::tell("no attempts to show");
     } else {
         let mut table = Table::new(&attempts::COLUMNS);
         rows.iter().for_each(|row| table.row(row.cells(now)));
-        table::print("\n");
+        terminal::print("\n");
         table.without_empty_columns().print();
     }
     if dropped > 0 {
-        eprintln!("tally: records are kept up to a limit: the oldest {dropped} attempts of this Job were removed");
+        terminal::tell(format_args!(
+            "records are kept up to a limit: the oldest {dropped} attempts of this Job were removed"
+        ));
     }
     if place.is_cluster() {
-        eprintln!("tally: processor time and memory are known only where tally runs the Pods");
+        terminal::tell("processor time and memory are known only where tally runs the Pods");
     }
 }
 
@@ -327,7 +330,7 @@ impl JobParts {
 fn print_json(value: &Value) {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
-    table::print(&text);
+    terminal::print(&text);
 }
 
 pub fn explain(args: &ExplainArgs) -> ExitCode {

@@ -1,8 +1,9 @@
 //! Tables of text.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use crate::run::progress::words::{harmless, width, wrapped};
+use crate::terminal;
 
 /// Spaces between columns.
 const GAP: usize = 3;
@@ -66,7 +67,7 @@ impl Table {
     }
 
     pub fn print(&self) {
-        print(&self.text());
+        terminal::print(&self.text());
     }
 }
 
@@ -89,12 +90,6 @@ pub fn columns_of_terminal() -> Option<usize> {
     let out = std::io::stdout();
     let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
-}
-
-/// The reader may have closed the pipe; that is not an error.
-pub fn print(text: &str) {
-    let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ use crate::data_dir::{Temporary, quoted, wait_for_shim};
 use crate::node::TaskOptions;
 use crate::place::{self, Place};
 use crate::signals::{self, Stop};
+use crate::terminal;
 
 #[derive(clap::Args)]
 #[command(
@@ -221,7 +222,7 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 /// Runs to the end. The exit code reports the result.
 pub fn run(args: &Args) -> ExitCode {
     ExitCode::from(start(args).unwrap_or_else(|error| {
-        eprintln!("tally: {error}");
+        terminal::tell(&error);
         error.exit_code()
     }))
 }
@@ -376,7 +377,7 @@ async fn to_the_end(
     model.knows_of(&over);
     let stdin = input::standard_input(args)?;
     let style = display.style(is_single(&placed));
-    output.show_tasks(style);
+    output.show_tasks(style, display.passes_sequences(style, true));
     let mut tasks = args.tasks(style, model.jobs().len() > 1)?;
     if args.hollow == 0 {
         let bearable = capacity::bearable();
@@ -491,8 +492,8 @@ impl Args {
 
     fn display(&self) -> DisplayFlags {
         // A view has the terminal: what tasks print is read in it.
-        let logs = if self.tui { Some(LogsFlag::None) } else { self.task_output.logs };
-        DisplayFlags::new(logs, self.task_output.order(), self.form(), self.hollow > 0)
+        let display = DisplayFlags::new(&self.task_output, self.form(), self.hollow > 0);
+        if self.tui { DisplayFlags { logs: Some(LogsFlag::None), ..display } } else { display }
     }
 
     /// What the node does with what tasks print.

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::look::LookError;
 use crate::place::{Place, PlaceFlags};
+use crate::terminal;
 use model::{Effect, Key, Model};
 use source::{Changes, Following};
 
@@ -56,13 +57,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        eprintln!("tally: tally top needs a terminal; tally ps and tally show print the same");
+        terminal::tell("tally top needs a terminal; tally ps and tally show print the same");
         return ExitCode::from(2);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("tally: cannot start threads: {error}");
+            terminal::tell(format_args!("cannot start threads: {error}"));
             return ExitCode::from(3);
         }
     };
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> ExitCode {
     match ended {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tally: the terminal cannot be used: {error}");
+            terminal::tell(format_args!("the terminal cannot be used: {error}"));
             ExitCode::from(3)
         }
     }

@@ -36,6 +36,7 @@ use crate::metrics::ControllerMetrics;
 use crate::node::{LIMIT_LOGS_EVERY, NodeSettings, ThisNode, limit_logs};
 use crate::run::seconds;
 use crate::signals::{self, Stop};
+use crate::terminal;
 use crate::web::{Page, ServedPage};
 
 /// How long Pods may take to end when the cluster is stopped; shorter if their own grace period is shorter.
@@ -193,7 +194,7 @@ impl Args {
             max_backups: usize::try_from(self.audit_log_maxbackup).unwrap_or(usize::MAX),
             policy,
         };
-        let opened = AuditLog::open(options, Box::new(|trouble| eprintln!("tally: {trouble}")));
+        let opened = AuditLog::open(options, Box::new(terminal::tell::<String>));
         Ok(Some(opened.context("--audit-log")?))
     }
 
@@ -253,7 +254,7 @@ pub fn run(args: &Args) -> Result<bool> {
         Ok(in_order) => Ok(in_order),
         Err(error) => {
             // Exit code 2 means bad usage; this is an environment error.
-            eprintln!("tally: {error:#}");
+            terminal::tell(format_args!("{error:#}"));
             Ok(false)
         }
     }
@@ -387,8 +388,8 @@ async fn report_writability(registry: Arc<Registry>) {
                 }
                 Some(error) => format!("the store takes no more writes: {error}. Check the disk, then restart tally"),
             };
-            // Standard error may be a file on the same disk.
-            let _ = writeln!(io::stderr(), "tally: {text}");
+            // Standard error may be a file on the same disk: that it cannot be written is not an error.
+            terminal::tell(text);
             before = now;
         }
         tokio::time::sleep(LOOK_EVERY / 4).await;
@@ -465,7 +466,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
     if let Some(notes) = node.as_ref().map(ThisNode::notes) {
         tokio::spawn(async move {
             loop {
-                notes.next().await.iter().for_each(|note| eprintln!("tally: {note}"));
+                notes.next().await.iter().for_each(terminal::tell);
             }
         });
     }

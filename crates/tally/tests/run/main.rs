@@ -10,6 +10,7 @@ mod output;
 mod pty;
 mod real;
 mod retries;
+mod sequences;
 mod terminal;
 mod tool;
 mod top;

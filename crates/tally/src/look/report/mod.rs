@@ -11,8 +11,9 @@ use tally_runtime::driver::wall_clock;
 
 use super::attempts::{AttemptRow, AttemptState};
 use super::jobs::JobRow;
-use super::{JobParts, block_on, job_name, table};
+use super::{JobParts, block_on, job_name};
 use crate::place::{Place, PlaceFlags};
+use crate::terminal;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ReportForm {
@@ -61,7 +62,7 @@ pub fn report(args: &ReportArgs) -> ExitCode {
             ReportForm::Html => html::document(&reported, wall_clock().millis()),
             ReportForm::Junit => junit::document(std::slice::from_ref(&reported)),
         };
-        table::print(&text);
+        terminal::print(&text);
         Ok(())
     })
 }

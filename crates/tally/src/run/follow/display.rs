@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use super::turns::OutputOrder;
 use crate::run::Form;
+use crate::terminal::ControlSequences;
 
 /// The values of `--logs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +30,10 @@ pub struct TaskOutputFlags {
     /// Show what a task prints in one piece, when it has ended
     #[arg(long)]
     pub group: bool,
+    /// What to do on a terminal with control sequences in what tasks print, other than colours: remove or pass [default: what a
+    /// single command of your own prints on this machine is passed through, everything else is cleaned]
+    #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true)]
+    pub control_sequences: Option<ControlSequences>,
 }
 
 impl TaskOutputFlags {
@@ -60,6 +65,7 @@ impl LogStyle {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DisplayFlags {
     pub logs: Option<LogsFlag>,
+    pub sequences: Option<ControlSequences>,
     pub order: OutputOrder,
     pub json: bool,
     /// The nodes are hollow: their Pods run nothing and print nothing.
@@ -67,8 +73,9 @@ pub struct DisplayFlags {
 }
 
 impl DisplayFlags {
-    pub fn new(logs: Option<LogsFlag>, order: OutputOrder, form: Form, hollow: bool) -> Self {
-        Self { logs, order, json: form == Form::Json, hollow }
+    pub fn new(flags: &TaskOutputFlags, form: Form, hollow: bool) -> Self {
+        let TaskOutputFlags { logs, control_sequences: sequences, .. } = *flags;
+        Self { logs, sequences, order: flags.order(), json: form == Form::Json, hollow }
     }
 
     /// Flags that contradict each other are refused.
@@ -102,6 +109,15 @@ impl DisplayFlags {
             None => LogStyle::Prefix,
         }
     }
+
+    /// Whether a terminal gets the control sequences in what tasks print. `own`: the tasks are commands of the user on this
+    /// machine.
+    pub fn passes_sequences(&self, style: LogStyle, own: bool) -> bool {
+        match self.sequences {
+            Some(wanted) => wanted == ControlSequences::Pass,
+            None => own && style == LogStyle::PassThrough,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +142,22 @@ mod tests {
     }
 
     #[test]
+    fn only_a_single_command_of_ones_own_may_control_the_terminal() {
+        use ControlSequences::{Pass, Remove};
+        for (sequences, own, [passed_through, raw, prefixed]) in [
+            (None, true, [true, false, false]),
+            (None, false, [false; 3]),
+            (Some(Pass), false, [true; 3]),
+            (Some(Remove), true, [false; 3]),
+        ] {
+            let flags = DisplayFlags { sequences, ..DisplayFlags::default() };
+            let passes = [LogStyle::PassThrough, LogStyle::Raw, LogStyle::Prefix]
+                .map(|style| flags.passes_sequences(style, own));
+            assert_eq!(passes, [passed_through, raw, prefixed], "{flags:?}");
+        }
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         let order = OutputOrder { by_index: false, grouped: true };
         for (logs, json, order, told) in [
@@ -135,7 +167,7 @@ mod tests {
             (Some(LogsFlag::Prefix), true, order, ""),
             (None, false, order, ""),
         ] {
-            let checked = DisplayFlags { logs, json, order, hollow: false }.check();
+            let checked = DisplayFlags { logs, json, order, ..DisplayFlags::default() }.check();
             assert_eq!(checked.is_ok(), told.is_empty(), "{told}");
             assert!(checked.err().unwrap_or_default().starts_with(told));
         }

@@ -22,6 +22,7 @@ use crate::run::submit::resume::is_finished;
 use crate::run::submit::{Submission, SubmittedJob};
 use crate::run::{Form, View, lines};
 use crate::signals::Stop;
+use crate::terminal;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -62,13 +63,13 @@ pub fn attach(args: &AttachArgs) -> ExitCode {
         super::until_killed(stop, view, async |stop, view| to_the_end(args, stop, view).await).await
     });
     ExitCode::from(ended.unwrap_or_else(|error| {
-        eprintln!("tally: {error}");
+        terminal::tell(&error);
         error.exit_code()
     }))
 }
 
 async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) -> Result<u8, RunError> {
-    let display = DisplayFlags::new(args.task_output.logs, args.task_output.order(), args.form(), false);
+    let display = DisplayFlags::new(&args.task_output, args.form(), false);
     display.check().map_err(RunError::Input)?;
     let look = async {
         let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);

@@ -262,7 +262,8 @@ impl Follower {
         }
         model.elsewhere = self.place.is_cluster();
         let style = self.display.style(is_single(&self.jobs));
-        output.show_tasks(style);
+        // What a server sends is not what a process of this machine has printed.
+        output.show_tasks(style, self.display.passes_sequences(style, false));
         let log_place = match self.place.node() {
             Some(root) => LogPlace::Files(root),
             None => LogPlace::Server(remote.clone()),

@@ -20,10 +20,11 @@ use super::model::{Job, Model, PodFailure, RetryWait, Standstill, State, Stuck};
 use super::render;
 use super::report;
 use super::screen::{Screen, Terminal, say, size};
-use super::words::tame;
+use super::words::{harmless, tame};
 use crate::run::Form;
 use crate::run::follow::display::LogStyle;
 use crate::run::follow::lines::Piece;
+use crate::terminal::{OutputFilter, cleaned};
 
 /// Minimum interval between plain lines about a Job.
 const PACE: Duration = Duration::from_secs(1);
@@ -39,6 +40,10 @@ pub struct Output {
     quiet: bool,
     /// How what tasks print is shown.
     style: LogStyle,
+    /// A terminal gets the control sequences in it.
+    passes_sequences: bool,
+    /// The output of a single task that is cleaned as it comes.
+    filters: [OutputFilter; 2],
     terminal: Terminal,
     screen: Screen,
     /// Whether standard output and standard error are terminals: then they are taken to be the same one.
@@ -106,6 +111,8 @@ impl Output {
             form,
             quiet,
             style: LogStyle::Hidden,
+            passes_sequences: false,
+            filters: [(); 2].map(|()| OutputFilter::new(terminal.style.colour)),
             terminal,
             screen: Screen::default(),
             terminals: [std::io::stdout().is_terminal(), std::io::stderr().is_terminal()],
@@ -129,8 +136,9 @@ impl Output {
     }
 
     /// From now on what tasks print is shown in this way.
-    pub fn show_tasks(&mut self, style: LogStyle) {
+    pub fn show_tasks(&mut self, style: LogStyle, passes_sequences: bool) {
         self.style = style;
+        self.passes_sequences = passes_sequences;
     }
 
     pub fn is_json(&self) -> bool {
@@ -262,12 +270,14 @@ impl Output {
         let style = self.style;
         let is_terminal = self.terminals[piece.stream as usize];
         let coloured = is_terminal && self.terminal.style.colour;
+        let cleans = is_terminal && !self.passes_sequences;
         let printed = self.printed_to(piece.stream);
         if style == LogStyle::Prefix && piece.begins {
             let [on, off] = if coloured { ["\u{1b}[36m", "\u{1b}[0m"] } else { [""; 2] };
-            printed.extend([on, &name.prefix, off, " "].concat().as_bytes());
+            let prefix = if is_terminal { harmless(&name.prefix) } else { name.prefix.clone() };
+            printed.extend([on, &prefix, off, " "].concat().as_bytes());
         }
-        if style == LogStyle::Prefix && is_terminal {
+        if cleans {
             // On a terminal, control sequences other than colours are removed. Anything else gets the bytes unchanged.
             printed.extend(tame(&String::from_utf8_lossy(piece.text), coloured).as_bytes());
         } else {
@@ -280,12 +290,15 @@ impl Output {
         self.flush_portion();
     }
 
-    /// Shows what the only task has printed, as it is. `complete`: a newline follows.
+    /// Shows what the only task has printed, as it comes. `complete`: a newline follows.
     pub fn pass_through(&mut self, stream: Stream, text: &[u8], complete: bool) {
-        let printed = self.printed_to(stream);
-        printed.extend_from_slice(text);
-        if complete {
-            printed.push(b'\n');
+        let newline: &[u8] = if complete { b"\n" } else { b"" };
+        let at = stream as usize;
+        if self.terminals[at] && !self.passes_sequences {
+            let clean = self.filters[at].add(&[text, newline].concat());
+            self.printed_to(stream).extend(clean);
+        } else {
+            self.printed_to(stream).extend([text, newline].concat());
         }
         self.flush_portion();
     }
@@ -347,7 +360,12 @@ impl Output {
 
     fn say_line(&mut self, line: &str) {
         self.begin_line();
-        say(&format!("{line}\n"));
+        self.say_plain(line);
+    }
+
+    /// Names and messages may be those of another server.
+    fn say_plain(&self, text: &str) {
+        if self.terminals[1] { say(&(cleaned(text) + "\n")) } else { say(&format!("{text}\n")) }
     }
 
     /// Prints a notice for the user above the live display.
@@ -360,7 +378,8 @@ impl Output {
         } else if !self.quiet {
             self.begin_line();
             let clear = self.screen.clear(size());
-            say(&format!("{clear}tally: {text}\n"));
+            say(&clear);
+            self.say_plain(&format!("tally: {text}"));
         }
     }
 
@@ -375,6 +394,10 @@ impl Output {
     /// Prints the last display and the summaries.
     pub fn end(&mut self, model: &Model, now: Duration, data_dir: Option<&str>) {
         self.take_terminal_back();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let rest = self.filters[stream as usize].end();
+            self.printed_to(stream).extend(rest);
+        }
         self.flush_tasks();
         let untroubled = |job: &Job| {
             matches!(job.state, State::Complete { .. })
@@ -402,17 +425,17 @@ impl Output {
         for job in model.jobs() {
             let told = self.told.remove(&job.uid).unwrap_or_default();
             for line in told.failures.iter().flatten() {
-                say(&format!("{line}\n"));
+                self.say_plain(line);
             }
             if told.untold > 0 {
-                say(&format!("{}: and {} more failed\n", job.name, told.untold));
+                self.say_plain(&format!("{}: and {} more failed", job.name, told.untold));
             }
             match self.form {
                 Form::Json => self.print(&report::summary_json(job, now, data_dir, &now_text()).to_string()),
                 Form::Text if self.quiet => {}
                 Form::Text => {
                     for line in report::summary(job, now, model.stop_word()) {
-                        if self.style.is_shown() { say(&format!("{line}\n")) } else { self.print(&line) }
+                        if self.style.is_shown() { self.say_plain(&line) } else { self.print(&line) }
                     }
                 }
             }
@@ -428,7 +451,8 @@ impl Output {
             say(&clear);
         }
         // If the reader is gone, the run continues: printed lines are not its only result.
-        self.closed[0] = write_all(std::io::stdout(), format!("{line}\n").as_bytes()).is_err();
+        let text = if self.terminals[0] { cleaned(line) } else { line.to_owned() };
+        self.closed[0] = write_all(std::io::stdout(), format!("{text}\n").as_bytes()).is_err();
     }
 }
 

@@ -244,7 +244,8 @@ fn finish(line: Line, columns: usize, style: Style) -> String {
     let mut room = columns.saturating_sub(1);
     let mut text = String::new();
     for (paint, part) in line {
-        let part = cut(&part, room);
+        // Names and reasons may be those of another server.
+        let part = cut(&harmless(&part), room);
         room -= width(&part).min(room);
         let code = match paint {
             Paint::Plain => "",
