@@ -22,9 +22,9 @@
 //! Nothing is changed before all this has been checked, with two exceptions: a group that was never acknowledged is cut
 //! off, and the engine, if it had to be opened for the check, cleans up files of its own.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -270,9 +270,19 @@ pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<
     }
 }
 
-/// Takes the lock of the store in `dir`, for a reader of its files.
-pub(crate) fn lock_to_read(dir: &Path) -> Result<File, OpenError> {
-    StoreDirectory { dir }.lock(Opener::Reader)
+/// Takes the lock of the store in `dir`, for a reader of its files. None: there is no lock in a directory that cannot be
+/// written.
+pub(crate) fn lock_to_read(dir: &Path) -> Result<Option<File>, OpenError> {
+    let place = StoreDirectory { dir };
+    match place.lock(Opener::Reader) {
+        Err(OpenError::NotWritable { .. }) => {}
+        locked => return locked.map(Some),
+    }
+    match File::open(place.lock_file()) {
+        Ok(lock) => place.take(&lock, File::try_lock_shared).map(|()| Some(lock)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(place.io("open the lock", error)),
+    }
 }
 
 pub(crate) fn read_error(dir: &Path, error: std::io::Error) -> OpenError {
@@ -309,7 +319,12 @@ impl StoreDirectory<'_> {
         self.dir.join("engine")
     }
 
-    /// Creates the directory if needed, accessible to its owner only, and takes the lock.
+    fn lock_file(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    /// Creates the directory if needed, accessible to its owner only, and takes the lock. A directory that others can access
+    /// is closed to them before it is used.
     fn lock(&self, opener: Opener) -> Result<File, OpenError> {
         match std::fs::metadata(self.dir) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotADirectory { path: self.dir.into() }),
@@ -320,13 +335,34 @@ impl StoreDirectory<'_> {
             }
             Err(error) => return Err(self.io("look at the directory", error)),
         }
-        let path = self.dir.join("lock");
-        let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
-        let lock = opened.map_err(|error| self.io("open the lock", error))?;
+        let mut options = OpenOptions::new();
+        let options = options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let lock = options.open(self.lock_file()).map_err(|error| self.io("open the lock", error))?;
+        self.take(&lock, File::try_lock)?;
+        if opener == Opener::Owner {
+            let step = "close the directory to other users";
+            self.close_to_others().map_err(|source| OpenError::Io { path: self.dir.into(), step, source })?;
+        }
+        let role = if opener == Opener::Reader { READS } else { "" };
+        let text = format!("{}{role}\n", std::process::id());
+        // In one write, and cut afterwards: those who read it meanwhile see a whole line.
+        let noted = lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64));
+        noted.map_err(|error| self.io("write the lock", error))?;
+        Ok(lock)
+    }
+
+    fn close_to_others(&self) -> std::io::Result<()> {
+        if std::fs::metadata(self.dir)?.mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        std::fs::set_permissions(self.dir, Permissions::from_mode(0o700))
+    }
+
+    fn take(&self, lock: &File, try_lock: fn(&File) -> Result<(), TryLockError>) -> Result<(), OpenError> {
         let began = Instant::now();
         loop {
-            match lock.try_lock() {
-                Ok(()) => break,
+            match try_lock(lock) {
+                Ok(()) => return Ok(()),
                 Err(TryLockError::WouldBlock) => {
                     let mut text = [0; 32];
                     let length = lock.read_at(&mut text, 0).unwrap_or(0);
@@ -348,12 +384,6 @@ impl StoreDirectory<'_> {
                 Err(TryLockError::Error(error)) => return Err(self.io("take the lock", error)),
             }
         }
-        let role = if opener == Opener::Reader { READS } else { "" };
-        let text = format!("{}{role}\n", std::process::id());
-        // In one write, and cut afterwards: those who read it meanwhile see a whole line.
-        let noted = lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64));
-        noted.map_err(|error| self.io("write the lock", error))?;
-        Ok(lock)
     }
 
     /// Creates a store. Until that is complete the head marks it as incomplete: after a crash in between, it is created

@@ -247,8 +247,22 @@ impl Store {
 
     /// The same, for a process that reads and closes the store again at once: a process that opens the store meanwhile
     /// waits for it.
+    ///
+    /// The engine writes when it opens a store. One that cannot be written, such as a snapshot on a read-only file system, is
+    /// read without it, and must be sound.
     pub fn open_to_read(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
-        Self::open_as(dir, options, Opener::Reader)
+        let error = match Self::open_as(dir, options, Opener::Reader) {
+            Err(error @ OpenError::NotWritable { .. }) => error,
+            other => return other,
+        };
+        match salvage::inspect(dir) {
+            Ok(found) if found.is_sound() => {
+                Ok(Store { shared: Arc::new(Shared::new(found.into_state(options))), writer: None })
+            }
+            Ok(_) => Err(OpenError::Damaged { path: dir.into(), what: "not everything in it can be read".to_owned() }),
+            Err(held_or_newer @ (OpenError::Held { .. } | OpenError::Newer { .. })) => Err(held_or_newer),
+            Err(_) => Err(error),
+        }
     }
 
     fn open_as(dir: &Path, options: StoreOptions, opener: Opener) -> Result<Store, OpenError> {

@@ -346,6 +346,21 @@ fn second_opening_is_refused_until_the_first_is_closed() {
 }
 
 #[test]
+fn a_directory_that_was_opened_to_others_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    Store::open(&path, StoreOptions::default()).unwrap().close();
+    for wide in [0o777, 0o750, 0o701] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(wide)).unwrap();
+        Store::open_to_read(&path, StoreOptions::default()).unwrap().close();
+        assert_eq!(mode(), wide, "who only reads changes nothing");
+        Store::open(&path, StoreOptions::default()).unwrap().close();
+        assert_eq!(mode(), 0o700);
+    }
+}
+
+#[test]
 fn path_that_is_a_file_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for path in [file.path().to_owned(), file.path().join("below")] {

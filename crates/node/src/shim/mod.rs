@@ -316,6 +316,12 @@ impl Shim {
         for dir in [layout.pods(), layout.trash(), layout.words()] {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(explain)?;
         }
+        if layout.trash().is_symlink() {
+            let trash = layout.trash();
+            let why =
+                format!("{} is a symbolic link, and what it leads to would be deleted; remove it", trash.display());
+            return Err(io::Error::other(why));
+        }
         // Before anything is started: every process is in the group from its beginning.
         let cgroups = cgroup::Cgroups::enter(&layout);
         let no_pids = arguments.pids_limit.and_then(|_| cgroups.limits().no_pids().map(str::to_owned));

@@ -373,15 +373,35 @@ fn move_away(dir: &Path, away: &Path) -> io::Result<bool> {
 /// every Pod would take longer and longer.
 pub fn empty_trash(trash: &Path, resists: &mut BTreeSet<OsString>) -> Vec<String> {
     let mut trouble = Vec::new();
-    for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
-        if resists.contains(&entry.file_name()) {
+    let mut tell = |name: &OsStr, error: io::Error, resists: &mut BTreeSet<OsString>| {
+        if resists.insert(name.to_owned()) {
+            trouble.push(format!("{} cannot be deleted: {error}", trash.join(name).display()));
+        }
+    };
+    // Not what a symlink leads to.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let listed = rustix::fs::open(trash, flags, Mode::empty()).and_then(|opened| {
+        let names =
+            Dir::read_from(&opened)?.map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
+        Ok((names.collect::<Result<Vec<_>, Errno>>()?, opened))
+    });
+    let (names, opened) = match listed {
+        Ok(listed) => listed,
+        // Its directory is being removed.
+        Err(Errno::NOENT) => return trouble,
+        Err(error) => {
+            tell(OsStr::new(""), error.into(), resists);
+            return trouble;
+        }
+    };
+    for name in names.iter().filter(|name| *name != "." && *name != "..") {
+        if resists.contains(name) {
             continue;
         }
-        if let Err(error) = delete(&entry.path())
+        if let Err(error) = delete_in(&opened, name)
             && error.kind() != io::ErrorKind::NotFound
         {
-            trouble.push(format!("{} cannot be deleted: {error}", entry.path().display()));
-            resists.insert(entry.file_name());
+            tell(name, error, resists);
         }
     }
     trouble
@@ -401,15 +421,19 @@ pub fn delete(path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let beside = rustix::fs::open(beside, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut parts = Parts { beside: &beside, of: name, made: None, moved: 0 };
-    delete_level(&beside, name, &mut parts)?;
+    delete_in(&beside, name)
+}
+
+fn delete_in(beside: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let mut parts = Parts { beside, of: name, made: None, moved: 0 };
+    delete_level(beside, name, &mut parts)?;
     for done in 0.. {
         match &parts.made {
             Some((_, made)) if done < parts.moved => {
                 let made = made.try_clone()?;
                 delete_level(&made, OsStr::new(&done.to_string()), &mut parts)?;
             }
-            Some((name, _)) => return Ok(unlinkat(&beside, name, AtFlags::REMOVEDIR)?),
+            Some((name, _)) => return Ok(unlinkat(beside, name, AtFlags::REMOVEDIR)?),
             None => return Ok(()),
         }
     }
@@ -768,6 +792,20 @@ mod tests {
         let told = empty_trash(place, &mut resists);
         assert!(!told.is_empty() && told.len() == resists.len(), "{told:?}");
         assert_eq!(empty_trash(place, &mut resists), [""; 0]);
+    }
+
+    #[test]
+    fn a_trash_that_is_a_symlink_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("kept"), "").unwrap();
+        let trash = place.path().join("trash");
+        symlink(outside.path(), &trash).unwrap();
+        let mut resists = BTreeSet::new();
+        let told = empty_trash(&trash, &mut resists);
+        assert!(told.len() == 1 && told[0].contains("trash") && told[0].contains("cannot be deleted"), "{told:?}");
+        assert!(outside.path().join("kept").exists());
+        assert_eq!(empty_trash(&trash, &mut resists), [""; 0], "it is told once");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::builder::StoreBuilder;
 use crate::disk::{self, ACCOUNT_KEY, OBJECT, OpenError, decode_account};
 use crate::head;
 use crate::record::{self, BadRecord, Entry};
+use crate::state::State;
 use crate::{FIRST, StoreOptions};
 
 /// How many deletions without a checksum are left out one by one: more than one damaged byte can touch.
@@ -91,6 +92,14 @@ impl Inspection {
     /// The objects that can be read, in key order.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
+    }
+
+    pub(crate) fn into_state(self, options: StoreOptions) -> State {
+        let mut state = State::new(options, self.revision);
+        for entry in self.entries.into_values() {
+            state.load(entry);
+        }
+        state
     }
 
     /// Makes a store of everything that can be read, in a directory that has none, with this revision. The caller renames

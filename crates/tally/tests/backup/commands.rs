@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::load::start;
 use crate::support::client::{Api, Call};
 use crate::support::server::{self, Server};
-use crate::tool::{data_directory, fails, files, number_after, ok, tally, text};
+use crate::tool::{Said, data_directory, fails, files, number_after, ok, said, tally, text};
 
 async fn call(api: &Api, call: Call) -> Value {
     let answer = api.connection().call(&call).await.unwrap();
@@ -210,4 +211,75 @@ async fn until(api: &Api, is_so: impl Fn(&Value) -> bool) -> Value {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the Job is not as it should be within a minute");
+}
+
+/// Runs commands of tally, each in a line, where the data directory is on a file system that cannot be written. None: it
+/// cannot be done here.
+fn on_read_only(data: &Path, there: &Path, commands: &[&[&str]]) -> Option<Vec<Said>> {
+    fs::create_dir_all(there).unwrap();
+    let bind = format!("mount --bind {0} {1} && mount -o remount,ro,bind {1}", text(data), text(there));
+    let mounts = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &format!("{bind} && {then}"), "sh"]).stdin(Stdio::null());
+        command
+    };
+    let refuses = mounts(&format!("! touch {}/probe 2>/dev/null", text(there))).output();
+    if !refuses.is_ok_and(|tried| tried.status.success()) {
+        return None;
+    }
+    let run = |command: &&[&str]| {
+        let mut mounts = mounts("exec \"$@\"");
+        said(mounts.arg(env!("CARGO_BIN_EXE_tally")).args(*command).output().unwrap())
+    };
+    Some(commands.iter().map(run).collect())
+}
+
+#[test]
+fn everything_that_only_reads_works_on_a_read_only_file_system() {
+    let directory = server::directory();
+    let at = |name: &str| directory.path().join(name);
+    let (data, there) = (at("d"), at("m"));
+    let run = ["run", "--data-dir", text(&data), "--name", "sum", "-n", "2", "--indexed", "--logs=none", "--"];
+    ok(&[&run[..], &["sh", "-c", "echo hello $JOB_COMPLETION_INDEX"]].concat());
+    let before: Vec<_> = files(&data).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+    let (backup, new, place) = (at("b"), at("new"), ["--data-dir", text(&there)]);
+    let commands: [&[&str]; 7] = [
+        &["check", text(&there)],
+        &[&["ps"], &place[..]].concat(),
+        &[&["show", "sum"], &place[..]].concat(),
+        &[&["logs", "sum"], &place[..]].concat(),
+        &[&["explain", "job/sum"], &place[..]].concat(),
+        &[&["backup", text(&backup)], &place[..]].concat(),
+        &["salvage", text(&there), "--to", text(&new)],
+    ];
+    let Some(told) = on_read_only(&data, &there, &commands) else {
+        return tally_testing::skip("no read-only mount can be made in a mount namespace");
+    };
+    for (command, said) in commands.iter().zip(&told) {
+        assert_eq!(said.code, Some(0), "{command:?}: {}{}", said.out, said.err);
+    }
+    let [_, ps, show, logs, ..] = &told[..] else { unreachable!() };
+    assert!(ps.out.contains("sum") && ps.out.contains("Complete"), "{}", ps.out);
+    assert!(show.out.contains("Complete"), "{}", show.out);
+    assert_eq!(logs.out, "sum[0] hello 0\nsum[1] hello 1\n");
+    let after: Vec<_> = files(&data).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+    assert!(before == after, "nothing is changed");
+    // What was copied from there is whole.
+    let restored = at("restored");
+    ok(&["restore", text(&backup), "--data-dir", text(&restored)]);
+    for copy in [&restored, &new] {
+        ok(&["check", text(copy)]);
+        assert!(ok(&["ps", "--data-dir", text(copy)]).contains("sum"));
+    }
+    // A damaged store is not read as if it were whole, and salvage says what is lost.
+    let tables = files(&data.join("store/engine"));
+    for path in tables.iter().filter(|path| path.extension().is_none_or(|kind| kind != "lock")) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes.iter_mut().skip(64).step_by(97).for_each(|byte| *byte ^= 0x5a);
+        fs::write(path, bytes).unwrap();
+    }
+    let damaged: [&[&str]; 2] = [&["check", text(&there)], &[&["ps"], &place[..]].concat()];
+    let told = on_read_only(&data, &there, &damaged).unwrap();
+    assert_eq!(told[0].code, Some(1), "{}", told[0].out);
+    assert!(told[1].code == Some(3) && !told[1].out.contains("sum"), "{}{}", told[1].out, told[1].err);
 }

@@ -178,3 +178,27 @@ fn a_full_disk_is_named_and_when_there_is_room_the_job_goes_on() {
     assert!(said.out.starts_with("code 3\n"), "{}{}", said.out, said.err);
     assert!(said.out.contains("; 400/400 succeeded\n") && said.out.ends_with("code 0\n"), "{}", said.out);
 }
+
+/// What is in it is deleted at every start.
+#[test]
+fn a_trash_that_is_a_symlink_is_not_emptied() {
+    let directory = directory();
+    let (data, outside) = (directory.path().join("d"), directory.path().join("outside"));
+    let run = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+        command.args(["run", "--data-dir", text(&data), "--name", name, "--", "true"]).stdin(Stdio::null());
+        said(command.output().unwrap())
+    };
+    assert_eq!(run("first").code, Some(0));
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("precious"), "").unwrap();
+    let trash = data.join("node/trash");
+    std::fs::remove_dir_all(&trash).unwrap();
+    std::os::unix::fs::symlink(&outside, &trash).unwrap();
+    let refused = run("second");
+    assert_eq!(refused.code, Some(3), "{}", refused.err);
+    assert!(refused.err.contains("node/trash is a symbolic link"), "{}", refused.err);
+    assert!(outside.join("precious").exists());
+    std::fs::remove_file(&trash).unwrap();
+    assert_eq!(run("third").code, Some(0));
+}
