@@ -21,4 +21,6 @@ pub enum ContainerConfigError {
     MissingKey { key: String, kind: &'static str, namespace: CompactString, name: CompactString },
     #[error("subPathExpr of volume mount {:?}: missing value for {variable:?}", mount.as_str())]
     UnsetVariable { mount: CompactString, variable: String },
+    #[error("mountPath of volume mount {:?}: a volume cannot be mounted at /, choose a directory", .0.as_str())]
+    RootMount(CompactString),
 }

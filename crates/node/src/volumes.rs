@@ -1,6 +1,7 @@
 //! The content of a Pod's volumes.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
 use serde_json::Value;
 use tally_core::claims;
@@ -191,7 +192,13 @@ impl Files {
     }
 }
 
-/// The mounts of a container. Err: a variable in a path is not set; any other path would be wrong.
+/// `/`, also if it is written in another way. Symlinks to it are found when it is mounted.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && Path::new(path).components().all(|part| part == Component::RootDir)
+}
+
+/// The mounts of a container. Err: a variable in a path is not set, and any other path would be wrong; or a volume would
+/// hide the whole file system.
 pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, ContainerConfigError> {
     let each = container.volume_mounts.iter().map(|mount| {
         let sub_path = match mount.sub_path_expr.as_str() {
@@ -201,6 +208,9 @@ pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, Co
             })?,
         };
         let (volume, path) = (mount.name.clone(), mount.mount_path.clone());
+        if is_root(&path) {
+            return Err(ContainerConfigError::RootMount(volume));
+        }
         // This node can always: the kernel that isolates can.
         let recursive = matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
         Ok(Mount { volume, path, sub_path, read_only: mount.read_only, recursive: mount.read_only && recursive })

@@ -283,3 +283,32 @@ async fn violations_of_the_audit_level_are_annotations_of_the_event() {
     assert!(matches!(notes(made(jobs)[0]), (Value::Null, Some(_))));
     assert_eq!(notes(made(CONFIG_MAPS)[0]), (Value::Null, None));
 }
+
+/// AUDIT-7.
+#[tokio::test]
+async fn requests_without_credentials_do_not_roll_the_log_over() {
+    let directory = directory();
+    let mut server = start(directory.path(), &["--audit-log-maxsize", "1", "--audit-log-maxbackup", "1"]).await;
+    assert_eq!(create(&server.api, CONFIG_MAPS, &json!({"metadata": {"name": "important"}})).await, 201);
+    let mut unknown = server.api.without_certificate().connection();
+    // 18 MB of addresses: without a bound, the log of two files of a megabyte would be rolled over several times.
+    let long = format!("/{}", "a".repeat(60_000));
+    for _ in 0..300 {
+        assert_eq!(unknown.call(&Call::new("POST", long.as_str())).await.unwrap().code, 401);
+    }
+    let metrics = server.api.connection().call(&Call::get("/metrics")).await.unwrap().text;
+    let omitted = metrics.lines().find_map(|line| line.strip_prefix("tally_audit_omitted_total "));
+    let omitted: usize = omitted.expect("it is counted").parse().unwrap();
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0), "{}", server.said());
+    let rotated = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(rotated.filter(|name| name.to_string_lossy().starts_with("audit-")).count(), 0);
+    let events = events(directory.path());
+    assert!(events.iter().any(|event| event["objectRef"]["name"] == "important"), "{events:#?}");
+    let unknown = events.iter().filter(|event| event["responseStatus"]["code"] == 401).count();
+    assert!(unknown > 0 && omitted > 0 && unknown + omitted == 300, "{unknown} are recorded, {omitted} are not");
+    let cut = |event: &&Value| event["requestURI"].as_str().is_some_and(|uri| uri.ends_with("aaa...TRUNCATED"));
+    assert_eq!(events.iter().filter(cut).count(), unknown, "long URIs are cut");
+    let told = "unauthenticated requests have filled their part of the audit log";
+    assert!(server.said().contains(told), "{}", server.said());
+}

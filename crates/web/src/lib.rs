@@ -9,6 +9,7 @@
 //! - only the resources that the page shows can be reached, with the rights of the user who started the server.
 
 mod assets;
+mod connections;
 mod request;
 mod serve;
 mod session;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,11 +30,12 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use crate::connections::{ConnectionHandle, ConnectionPlace, ConnectionTable};
 use crate::request::{Asked, Refused, asked, cookie};
 use crate::session::{Secret, Sessions};
 use crate::{Explain, assets};
 
-/// Connections at once.
+/// Connections at once. If all are taken, a new one gets the place of another (`connections.rs`).
 const MOST_CONNECTIONS: usize = 256;
 /// Streams at once. Each is a request to the API server, whose connection has a limit of its own.
 const MOST_STREAMS: usize = 128;
@@ -113,26 +115,31 @@ impl WebServer {
     /// Serves until `stop` is ready.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let table = ConnectionTable::new(MOST_CONNECTIONS);
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            let accepted = tokio::select! {
+            while connections.try_join_next().is_some() {}
+            let accept = async {
+                let (stream, _) = listener.accept().await?;
+                let place = table.place().await;
+                Ok((stream, place.ok_or_else(|| io::Error::other("no more connections are taken"))?))
+            };
+            let accepted: io::Result<(TcpStream, ConnectionPlace)> = tokio::select! {
                 biased;
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = listener.accept() => accepted,
+                accepted = accept => accepted,
             };
-            match (accepted, places.clone().try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
+            match accepted {
+                Ok((stream, place)) => {
                     let inner = self.0.clone();
                     connections.spawn(async move {
-                        let _place = place;
-                        inner.connection(stream).await;
+                        tokio::select! {
+                            () = place.needed() => {}
+                            () = inner.connection(stream, place.handle.clone()) => {}
+                        }
                     });
                 }
-                // Too many connections: this one is closed.
-                (Ok(_), Err(_)) => {}
-                (Err(_), _) => tokio::time::sleep(ACCEPT_AGAIN_AFTER).await,
+                Err(_) => tokio::time::sleep(ACCEPT_AGAIN_AFTER).await,
             }
         }
         // All requests of the page can be repeated: its connections end with it.
@@ -147,11 +154,19 @@ impl Inner {
         Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, handle: ConnectionHandle) {
         let _ = stream.set_nodelay(true);
         let service = service_fn(|request| {
-            let inner = self.clone();
-            async move { Ok::<_, Infallible>(inner.answer(request).await) }
+            let (inner, handle, under_way) = (self.clone(), handle.clone(), handle.begin());
+            async move {
+                let answer = inner.answer(request, &handle).await;
+                // The request ends with its response.
+                let counted = move |frame| {
+                    let _ = &under_way;
+                    frame
+                };
+                Ok::<_, Infallible>(answer.map(|body| body.map_frame(counted)))
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -162,8 +177,8 @@ impl Inner {
         let _ = connection.await;
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let mut answer = match self.answer_request(request).await {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, handle: &ConnectionHandle) -> Response<Body> {
+        let mut answer = match self.answer_request(request, handle).await {
             Ok(answer) => answer,
             Err(refused) => text(refused.code, &refused.why),
         };
@@ -182,7 +197,11 @@ impl Inner {
         answer
     }
 
-    async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn answer_request(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        handle: &ConnectionHandle,
+    ) -> Result<Response<Body>, Refused> {
         let uri = request.uri().clone();
         let asked = asked(request.method(), &uri, request.headers(), &self.host)?;
         if let Asked::Link { token } = asked {
@@ -192,6 +211,7 @@ impl Inner {
         if !self.sessions().is_open(session, Instant::now()) {
             return Err(no_session());
         }
+        handle.has_session();
         match asked {
             Asked::Link { .. } => Err(no_session()),
             Asked::Logout => {

@@ -293,6 +293,9 @@ impl Places {
             return Err(io::Error::other("the path must be absolute and must not contain '..'"));
         }
         let (parent, missing) = nearest(target)?;
+        if missing.is_none() && parent == Path::new("/") {
+            return Err(io::Error::other("it leads to /, at which no volume can be mounted"));
+        }
         let Some(missing) = missing else {
             let place = open_real(&parent)?;
             let found = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_dir();

@@ -17,6 +17,8 @@ pub struct RotatingFile {
     length: u64,
     /// False for a device or a pipe, which are not rotated.
     is_regular: bool,
+    /// Another file has been begun since this was last asked for.
+    has_begun_again: bool,
 }
 
 impl RotatingFile {
@@ -28,7 +30,22 @@ impl RotatingFile {
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
         }
         let (path, length, is_regular) = (path.to_owned(), about.len(), about.is_file());
-        Ok(Self { path, max_bytes, max_backups, file, length, is_regular })
+        Ok(Self { path, max_bytes, max_backups, file, length, is_regular, has_begun_again: false })
+    }
+
+    pub fn is_rotated(&self) -> bool {
+        self.is_regular
+    }
+
+    /// Whether lines go to another file than when this was last asked.
+    pub fn has_begun_again(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun_again)
+    }
+
+    fn begin_again(&mut self) -> io::Result<()> {
+        *self = Self::open(&self.path, self.max_bytes, self.max_backups)?;
+        self.has_begun_again = true;
+        Ok(())
     }
 
     /// Appends whole lines. After an error none of them is in the file.
@@ -54,7 +71,7 @@ impl RotatingFile {
         let own = self.file.metadata()?;
         let is_same = fs::metadata(&self.path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
         if !is_same {
-            *self = Self::open(&self.path, self.max_bytes, self.max_backups)?;
+            self.begin_again()?;
         }
         Ok(())
     }
@@ -68,7 +85,7 @@ impl RotatingFile {
             }
         };
         fs::rename(&self.path, backup)?;
-        *self = Self::open(&self.path, self.max_bytes, self.max_backups)?;
+        self.begin_again()?;
         self.remove_old_backups();
         Ok(())
     }

@@ -11,12 +11,13 @@ pub mod policy;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::header::{HeaderMap, USER_AGENT};
 use hyper::http::request::Parts;
+use hyper::http::uri::PathAndQuery;
 use serde_json::{Value, json};
 use tally_api::options::AuditNotes;
 use tally_api::rbac::{AccessRequest, AccessTarget};
@@ -35,8 +36,13 @@ const BATCH: usize = 256 * 1024;
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// That the queue was full is reported no more often.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// The rest of a longer User-Agent is left out.
-const LONGEST_USER_AGENT: usize = 1_024;
+/// The rest of a longer text of a request is left out: its User-Agent, its verb, the parts of its path.
+const LONGEST_TEXT: usize = 1_024;
+/// The same for its URI, and for the message of the response, which may quote it.
+const LONGEST_URI: usize = 4_096;
+/// The part of a file, and of what follows a start, that unauthenticated requests may fill. Any client can send them: alone
+/// they never fill a file, so that they cannot remove what others have done from the log.
+const UNKNOWN_SHARE: u64 = 10;
 
 /// Where the log is, and how much of it is kept.
 #[derive(Clone, Debug)]
@@ -59,6 +65,8 @@ pub struct AuditLog {
     /// Ready when everything is written.
     written: Mutex<Receiver<()>>,
     counts: Arc<AuditCounts>,
+    /// Bytes of a file that unauthenticated requests may fill.
+    most_unknown: u64,
 }
 
 #[derive(Default)]
@@ -66,11 +74,16 @@ struct AuditCounts {
     metrics: OnceLock<AuditMetrics>,
     /// Events for which the queue had no room.
     no_room: AtomicU64,
+    /// Bytes of unauthenticated requests in the current file.
+    unknown: AtomicU64,
+    /// Unauthenticated requests that are not recorded, because others have filled their part of the file.
+    omitted: AtomicU64,
 }
 
 struct AuditMetrics {
     events: Counters<0>,
     errors: Counters<1>,
+    omitted: Counters<0>,
 }
 
 impl AuditCounts {
@@ -95,24 +108,34 @@ impl AuditLog {
         let AuditOptions { path, max_bytes, max_backups, policy } = options;
         let file = RotatingFile::open(&path, max_bytes, max_backups)
             .map_err(|source| AuditError::Open { path: path.clone(), source })?;
+        // What is not rotated loses nothing.
+        let most_unknown = if file.is_rotated() { max_bytes / UNKNOWN_SHARE } else { u64::MAX };
         let (queue, events) = sync_channel(LONGEST_QUEUE);
         let (done, written) = channel();
         let counts = Arc::new(AuditCounts::default());
-        let writer = AuditWriter { file, path, counts: counts.clone(), report, lost: 0, reported_at: None, no_room: 0 };
+        let (no_room, omitted) = (Reported::default(), Reported::default());
+        let writer = AuditWriter { file, path, counts: counts.clone(), report, lost: 0, no_room, omitted };
         let work = move || {
             writer.run(&events);
             // The receiver is gone if the process did not wait.
             let _ = done.send(());
         };
         std::thread::Builder::new().name("audit-log".to_owned()).spawn(work).map_err(AuditError::Thread)?;
-        Ok(Arc::new(Self { policy, queue: Mutex::new(Some(queue)), written: Mutex::new(written), counts }))
+        let (queue, written) = (Mutex::new(Some(queue)), Mutex::new(written));
+        Ok(Arc::new(Self { policy, queue, written, counts, most_unknown }))
     }
 
     pub fn register(&self, metrics: &MetricRegistry) {
         let events = metrics.counters("apiserver_audit_event", "Audit events written", []);
         let errors = metrics.counters("apiserver_audit_error", "Audit events lost", ["plugin"]);
         errors.add(["log".into()], 0);
-        let _ = self.counts.metrics.set(AuditMetrics { events, errors });
+        let omitted = metrics.counters(
+            "tally_audit_omitted",
+            "Unauthenticated requests without an audit event, because others have filled their part of the log",
+            [],
+        );
+        omitted.add([], 0);
+        let _ = self.counts.metrics.set(AuditMetrics { events, errors, omitted });
     }
 
     /// Writes what is in the queue. Later events are lost.
@@ -121,8 +144,23 @@ impl AuditLog {
         let _ = self.written.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(CLOSE_WITHIN);
     }
 
-    fn record(&self, mut line: Vec<u8>) {
+    /// Whether an unauthenticated request can be recorded. If not, it is counted.
+    fn has_room_for_unknown(&self) -> bool {
+        let has_room = self.counts.unknown.load(Ordering::Relaxed) < self.most_unknown;
+        if !has_room {
+            self.counts.omitted.fetch_add(1, Ordering::Relaxed);
+            if let Some(metrics) = self.counts.metrics.get() {
+                metrics.omitted.add([], 1);
+            }
+        }
+        has_room
+    }
+
+    fn record(&self, mut line: Vec<u8>, is_unknown: bool) {
         line.push(b'\n');
+        if is_unknown {
+            self.counts.unknown.fetch_add(line.len() as u64, Ordering::Relaxed);
+        }
         let sent = match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(queue) => queue.try_send(line),
             None => Err(TrySendError::Disconnected(line)),
@@ -142,14 +180,40 @@ struct AuditWriter {
     report: AuditReport,
     /// Events lost since the file could last be written.
     lost: u64,
-    reported_at: Option<Instant>,
-    /// How many events without room have been reported.
-    no_room: u64,
+    no_room: Reported,
+    omitted: Reported,
+}
+
+/// How many events of a kind were reported, and when.
+#[derive(Default)]
+struct Reported {
+    count: u64,
+    at: Option<Instant>,
+}
+
+impl Reported {
+    /// How many there are to report now.
+    fn due(&mut self, count: &AtomicU64) -> Option<u64> {
+        let count = count.load(Ordering::Relaxed);
+        let is_due = count > self.count && self.at.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        is_due.then(|| {
+            let before = std::mem::replace(self, Self { count, at: Some(Instant::now()) });
+            count - before.count
+        })
+    }
 }
 
 impl AuditWriter {
     fn run(mut self, events: &Receiver<Vec<u8>>) {
-        while let Ok(mut batch) = events.recv() {
+        loop {
+            let mut batch = match events.recv_timeout(REPORT_EVERY) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.report_missing();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.report_missing(),
+            };
             let mut count = 1;
             while batch.len() < BATCH
                 && let Ok(event) = events.try_recv()
@@ -158,7 +222,7 @@ impl AuditWriter {
                 count += 1;
             }
             self.write(&batch, count);
-            self.report_no_room();
+            self.report_missing();
         }
     }
 
@@ -166,6 +230,9 @@ impl AuditWriter {
         let path = self.path.display();
         match self.file.write(batch) {
             Ok(()) => {
+                if self.file.has_begun_again() {
+                    self.counts.unknown.store(0, Ordering::Relaxed);
+                }
                 if let Some(metrics) = self.counts.metrics.get() {
                     metrics.events.add([], count);
                 }
@@ -187,15 +254,17 @@ impl AuditWriter {
         }
     }
 
-    fn report_no_room(&mut self) {
-        let no_room = self.counts.no_room.load(Ordering::Relaxed);
-        if no_room > self.no_room && self.reported_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-            let lost = no_room - self.no_room;
+    fn report_missing(&mut self) {
+        let path = self.path.display();
+        if let Some(lost) = self.no_room.due(&self.counts.no_room) {
             (self.report)(format!(
-                "the audit log {} is written more slowly than requests arrive; {lost} events were lost",
-                self.path.display()
+                "the audit log {path} is written more slowly than requests arrive; {lost} events were lost"
             ));
-            (self.no_room, self.reported_at) = (no_room, Some(Instant::now()));
+        }
+        if let Some(omitted) = self.omitted.due(&self.counts.omitted) {
+            (self.report)(format!(
+                "unauthenticated requests have filled their part of the audit log {path}; {omitted} were not recorded"
+            ));
         }
     }
 }
@@ -239,8 +308,8 @@ impl AuditEvent {
     pub fn new(log: &Arc<AuditLog>, id: &str, parts: &Parts, address: Option<IpAddr>) -> Self {
         Self {
             log: log.clone(),
-            id: id.to_owned(),
-            uri: parts.uri.path_and_query().map_or_else(|| parts.uri.path().to_owned(), ToString::to_string),
+            id: limited(id, LONGEST_TEXT),
+            uri: limited(parts.uri.path_and_query().map_or(parts.uri.path(), PathAndQuery::as_str), LONGEST_URI),
             address,
             user_agent: user_agent(&parts.headers),
             received_at: jiff::Timestamp::now(),
@@ -297,15 +366,16 @@ impl AuditEvent {
     fn record(&self, stage: AuditStage) {
         let anonymous = Arc::new(User { name: String::new(), uid: String::new(), groups: Vec::new() });
         let user = self.sender.as_ref().unwrap_or(&anonymous);
-        if self.log.policy.records(&self.terms, user, stage) {
-            self.log.record(self.to_json(user, stage).to_string().into_bytes());
+        let is_unknown = self.sender.as_ref().is_none_or(|sender| **sender == User::anonymous());
+        if self.log.policy.records(&self.terms, user, stage) && (!is_unknown || self.log.has_room_for_unknown()) {
+            self.log.record(self.to_json(user, stage).to_string().into_bytes(), is_unknown);
         }
     }
 
     fn to_json(&self, user: &User, stage: AuditStage) -> Value {
         let mut event = json!({
             "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": self.id,
-            "stage": stage.name(), "requestURI": self.uri, "verb": self.terms.verb, "user": user_json(user),
+            "stage": stage.name(), "requestURI": self.uri, "verb": limited(&self.terms.verb, LONGEST_TEXT), "user": user_json(user),
             "requestReceivedTimestamp": written(self.received_at), "stageTimestamp": written(jiff::Timestamp::now()),
         });
         if let Some(user) = &self.impersonated {
@@ -331,7 +401,7 @@ impl AuditEvent {
             ];
             event["objectRef"] = json!({});
             for (field, text) in fields.into_iter().filter(|(_, text)| !text.is_empty()) {
-                event["objectRef"][field] = text.into();
+                event["objectRef"][field] = limited(text, LONGEST_TEXT).into();
             }
         }
         if let Some(response) = &self.response {
@@ -344,7 +414,7 @@ impl AuditEvent {
                 }
                 // A message may quote values of the request.
                 if !self.terms.is_confidential() {
-                    status["message"] = failure.message.as_str().into();
+                    status["message"] = limited(&failure.message, LONGEST_URI).into();
                 }
             }
         }
@@ -384,9 +454,13 @@ fn user_json(user: &User) -> Value {
 fn user_agent(headers: &HeaderMap) -> String {
     let agent =
         headers.get(USER_AGENT).map_or_else(Default::default, |agent| String::from_utf8_lossy(agent.as_bytes()));
-    match agent.char_indices().nth(LONGEST_USER_AGENT) {
-        Some((end, _)) => format!("{}...TRUNCATED", &agent[..end]),
-        None => agent.into_owned(),
+    limited(&agent, LONGEST_TEXT)
+}
+
+fn limited(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}...TRUNCATED", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -423,7 +497,7 @@ mod tests {
         log.register(&metrics);
         let event = vec![b'x'; BATCH / 32];
         for _ in 0..LONGEST_QUEUE + 1_000 {
-            log.record(event.clone());
+            log.record(event.clone(), false);
         }
         assert!(lost(&metrics) >= 1_000 - 2 * 32, "{} events were lost", lost(&metrics));
         let trouble = told.recv().unwrap();
@@ -431,7 +505,64 @@ mod tests {
         drop(resume);
         log.close();
         assert_eq!(lost(&metrics), LONGEST_QUEUE + 1_000);
-        log.record(event);
+        log.record(event, false);
         assert_eq!(lost(&metrics), LONGEST_QUEUE + 1_001, "after the end");
+    }
+
+    fn of_unknown(log: &Arc<AuditLog>, uri: &str) {
+        let (parts, ()) = hyper::Request::post(uri).header(USER_AGENT, "x").body(()).unwrap().into_parts();
+        let mut event = AuditEvent::new(log, "id", &parts, None);
+        event.answered(ResponseSummary { code: 401, failure: None });
+    }
+
+    /// AUDIT-7.
+    #[test]
+    fn unauthenticated_requests_fill_a_part_of_a_file_and_never_begin_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let max_bytes = 100_000;
+        let options = AuditOptions { path: path.clone(), max_bytes, max_backups: 2, policy: AuditPolicy::default() };
+        let (said, told) = channel();
+        let log = AuditLog::open(options, Box::new(move |trouble| said.send(trouble).unwrap())).unwrap();
+        let metrics = MetricRegistry::default();
+        log.register(&metrics);
+        let known = |name: &str| {
+            log.record(format!("{{\"of\": \"alice\", \"name\": \"{name}\"}}").into_bytes(), false);
+        };
+        known("first");
+        for _ in 0..300 {
+            of_unknown(&log, &format!("/{}", "a".repeat(60_000)));
+        }
+        known("last");
+        log.close();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the log was not rotated");
+        assert!(text.contains("\"first\"") && text.contains("\"last\""), "what others did is there");
+        assert!(text.len() < max_bytes as usize / 5, "{} bytes", text.len());
+        let recorded = text.lines().filter(|line| line.contains("...TRUNCATED")).count();
+        assert!(recorded > 0 && text.lines().all(|line| line.len() < 3 * LONGEST_URI), "long URIs are cut");
+        let omitted = format!("tally_audit_omitted_total {}", 300 - recorded);
+        assert!(metrics.classic().contains(&omitted), "{omitted}: {}", metrics.classic());
+        assert!(told.recv().unwrap().contains("unauthenticated requests have filled their part of the audit log"));
+    }
+
+    /// AUDIT-7.
+    #[test]
+    fn another_file_has_room_for_unauthenticated_requests_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let options =
+            AuditOptions { path: path.clone(), max_bytes: 10_000, max_backups: 0, policy: AuditPolicy::default() };
+        let log = AuditLog::open(options, Box::new(drop)).unwrap();
+        while log.has_room_for_unknown() {
+            of_unknown(&log, "/x");
+        }
+        // Written one by one: a file is rotated between two writes.
+        while !log.has_room_for_unknown() {
+            log.record(vec![b'y'; 1_000], false);
+            std::thread::yield_now();
+        }
+        log.close();
+        assert!(std::fs::read_dir(directory.path()).unwrap().count() > 1, "another file was begun");
     }
 }

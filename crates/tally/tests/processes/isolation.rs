@@ -479,3 +479,25 @@ async fn a_namespace_with_a_level_gives_no_users_and_groups_of_the_machine() {
         assert_eq!(said_by(&kubectl, &in_namespace), expected, "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_volume_at_the_root_is_refused_however_the_path_is_written() {
+    let kubectl = with_node().await;
+    if !kubectl.server.said().contains("pods        isolated") {
+        return skip("Pods cannot be isolated here");
+    }
+    let volumes = json!({"volumes": [{"name": "v", "emptyDir": {}}]});
+    let mount = |path: &str| json!({"volumeMounts": [{"name": "v", "mountPath": path}]});
+    create(&kubectl, "root", volumes.clone(), mount("/"), "echo ran");
+    let waits = "get pod root -o jsonpath={.status.containerStatuses[0].state.waiting.message}";
+    eventually("it is refused", || kubectl.ok(waits).contains("a volume cannot be mounted at /"));
+    // A link to it, of the machine and of the kernel.
+    let link = kubectl.directory.path().join("link");
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    for (name, path) in [("link", link.to_str().unwrap()), ("magic", "/proc/self/root")] {
+        create(&kubectl, name, volumes.clone(), mount(path), "echo ran");
+        let state = || kubectl.json(&format!("get pod {name} -o json"))["status"].to_string();
+        eventually("it is refused", || state().contains("it leads to /, at which no volume can be mounted"));
+        assert!(!kubectl.say(&format!("logs {name}")).out.contains("ran"));
+    }
+}

@@ -47,6 +47,41 @@ async fn log_in(host: &str, token: &str) -> String {
     format!("Cookie: {}", cookie.split(';').next().unwrap())
 }
 
+/// WEB-8
+#[tokio::test]
+async fn connections_that_send_nothing_shut_nobody_out() {
+    let directory = server::directory();
+    let server = Server::start(directory.path()).await;
+    let (host, token) = parts(&link(&server));
+    let mut silent = Vec::new();
+    let mut flood = async || {
+        for _ in 0..300 {
+            silent.push(TcpStream::connect(&host).await.unwrap());
+        }
+    };
+    flood().await;
+    let cookie = log_in(&host, &token).await;
+    // A connection of a session stays while others are closed for those that come.
+    let mut kept = TcpStream::connect(&host).await.unwrap();
+    let mut ask_again = async |more: &str, times: usize| {
+        let text = format!("GET /nothing HTTP/1.1\r\nHost: {host}\r\n{cookie}\r\n{more}\r\n");
+        kept.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        while answer.matches("there is no such page").count() < times {
+            let mut piece = [0; 1024];
+            let count = kept.read(&mut piece).await.unwrap();
+            assert!(count > 0, "it was closed after {answer:?}");
+            answer += &String::from_utf8_lossy(&piece[..count]);
+        }
+    };
+    ask_again("", 1).await;
+    flood().await;
+    // Connections are accepted in their order: all of those before were.
+    let (code, ..) = ask(&host, "GET /", &[&cookie]).await;
+    assert_eq!(code, 200);
+    ask_again("Connection: close\r\n", 1).await;
+}
+
 /// WEB-1, WEB-2
 #[tokio::test]
 async fn there_is_nothing_without_a_session_and_a_link_opens_one() {

@@ -150,6 +150,19 @@ fn a_path_that_cannot_be_filled_in_is_waited_for() {
     assert!(bench.waits_for().contains("missing value for \"NOBODY\""), "{}", bench.waits_for());
 }
 
+/// It would hide the whole file system, or, mounted over the root of the process, nothing.
+#[test]
+fn a_volume_at_the_root_is_refused() {
+    for path in ["/", "//", "/.", "/./"] {
+        let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": path}]});
+        let spec = json!({
+            "restartPolicy": "Never", "containers": [with(container("c"), mounts)], "volumes": [{"name": "v"}],
+        });
+        let bench = check(spec, "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+        assert!(bench.waits_for().contains("a volume cannot be mounted at /"), "{}", bench.waits_for());
+    }
+}
+
 #[test]
 fn what_cannot_start_has_failed() {
     let bench = Bench::with(pod(one("Never")), &[], true);
