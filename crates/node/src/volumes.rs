@@ -197,8 +197,8 @@ fn is_root(path: &str) -> bool {
     path.starts_with('/') && Path::new(path).components().all(|part| part == Component::RootDir)
 }
 
-/// The mounts of a container. Err: a variable in a path is not set, and any other path would be wrong; or a volume would
-/// hide the whole file system.
+/// The mounts of a container. Err: a variable in a path is not set, and any other path would be wrong; or a volume
+/// would hide the whole file system.
 pub fn mounts(container: &Container, env: &Environment) -> Result<Vec<Mount>, ContainerConfigError> {
     let each = container.volume_mounts.iter().map(|mount| {
         let sub_path = match mount.sub_path_expr.as_str() {

@@ -150,7 +150,8 @@ impl Registry {
         Self { gates, ..self }
     }
 
-    /// The users and groups of the machine that Pods may name where a Pod security level applies. None unless this is called.
+    /// The users and groups of the machine that Pods may name where a Pod security level applies. None unless this is
+    /// called.
     #[must_use]
     pub fn with_pod_ids(self, pod_ids: PodIds) -> Self {
         Self { pod_ids, ..self }

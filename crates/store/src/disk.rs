@@ -270,8 +270,8 @@ pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<
     }
 }
 
-/// Takes the lock of the store in `dir`, for a reader of its files. None: there is no lock in a directory that cannot be
-/// written.
+/// Takes the lock of the store in `dir`, for a reader of its files. None: there is no lock in a directory that cannot
+/// be written.
 pub(crate) fn lock_to_read(dir: &Path) -> Result<Option<File>, OpenError> {
     let place = StoreDirectory { dir };
     match place.lock(Opener::Reader) {
@@ -323,8 +323,8 @@ impl StoreDirectory<'_> {
         self.dir.join("lock")
     }
 
-    /// Creates the directory if needed, accessible to its owner only, and takes the lock. A directory that others can access
-    /// is closed to them before it is used.
+    /// Creates the directory if needed, accessible to its owner only, and takes the lock. A directory that others can
+    /// access is closed to them before it is used.
     fn lock(&self, opener: Opener) -> Result<File, OpenError> {
         match std::fs::metadata(self.dir) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotADirectory { path: self.dir.into() }),

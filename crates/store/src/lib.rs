@@ -248,8 +248,8 @@ impl Store {
     /// The same, for a process that reads and closes the store again at once: a process that opens the store meanwhile
     /// waits for it.
     ///
-    /// The engine writes when it opens a store. One that cannot be written, such as a snapshot on a read-only file system, is
-    /// read without it, and must be sound.
+    /// The engine writes when it opens a store. One that cannot be written, such as a snapshot on a read-only file
+    /// system, is read without it, and must be sound.
     pub fn open_to_read(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
         let error = match Self::open_as(dir, options, Opener::Reader) {
             Err(error @ OpenError::NotWritable { .. }) => error,

@@ -26,8 +26,8 @@ pub async fn begin(store: Store, gates: FeatureGates, pod_ids: PodIds) -> Result
     Ok(registry)
 }
 
-/// Adds what a Pod has that names no user: to name it gives nothing more. Root's group is not added, because a Pod may name
-/// another user with it.
+/// Adds what a Pod has that names no user: to name it gives nothing more. Root's group is not added, because a Pod may
+/// name another user with it.
 pub fn with_own_ids(mut ids: PodIds) -> PodIds {
     let user = rustix::process::geteuid();
     ids.users.add(user.as_raw());

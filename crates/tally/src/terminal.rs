@@ -1,6 +1,6 @@
-//! Text for people, on standard output and standard error. Names and messages of an API server, and what tasks have printed,
-//! are not trusted: a control sequence could change the title, the clipboard or what is on the screen. On a terminal such
-//! sequences are removed; a file or a pipe gets the text unchanged.
+//! Text for people, on standard output and standard error. Names and messages of an API server, and what tasks have
+//! printed, are not trusted: a control sequence could change the title, the clipboard or what is on the screen. On a
+//! terminal such sequences are removed; a file or a pipe gets the text unchanged.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -41,8 +41,8 @@ pub fn print(text: &str) {
     let _ = out.write_all(cleaned.as_deref().unwrap_or(text).as_bytes()).and_then(|()| out.flush());
 }
 
-/// Cleans what a task prints, which comes in pieces of any length. A character or a sequence that is divided between two
-/// pieces waits for the second.
+/// Cleans what a task prints, which comes in pieces of any length. A character or a sequence that is divided between
+/// two pieces waits for the second.
 #[derive(Debug, Default)]
 pub struct OutputFilter {
     colours: bool,
@@ -76,8 +76,8 @@ impl OutputFilter {
     }
 }
 
-/// How much of the text is followed by something, or complete in itself: not the beginning of a character, nor that of a
-/// sequence, nor a carriage return that may belong to the end of a line. A sequence ends with its line.
+/// How much of the text is followed by something, or complete in itself: not the beginning of a character, nor that of
+/// a sequence, nor a carriage return that may belong to the end of a line. A sequence ends with its line.
 fn whole_part(text: &[u8]) -> usize {
     let line = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let last = &text[line..];

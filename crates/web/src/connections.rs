@@ -35,8 +35,8 @@ impl ConnectionTable {
         Arc::new(Self { places: Arc::new(Semaphore::new(limit)), open: Mutex::default() })
     }
 
-    /// A place for a connection that has been accepted. If none may be closed for it, this waits until one ends. None: no more
-    /// connections are taken.
+    /// A place for a connection that has been accepted. If none may be closed for it, this waits until one ends. None:
+    /// no more connections are taken.
     pub async fn place(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let permit = match self.places.clone().try_acquire_owned() {
             Ok(permit) => permit,
@@ -129,7 +129,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections as letters: `i` idle, `b` busy, capital letters with a session. Returns which one is closed for another.
+    /// Connections as letters: `i` idle, `b` busy, capital letters with a session. Returns which one is closed for
+    /// another.
     async fn closed(connections: &str) -> Option<usize> {
         let table = ConnectionTable::new(connections.len());
         let mut open = Vec::new();

@@ -105,8 +105,8 @@ const VOLUME_TYPES: [&str; 9] = [
 ];
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Everything about a Pod, or the template of one, that its policy forbids. The users and groups of the machine are told last:
-/// Kubernetes does not judge them.
+/// Everything about a Pod, or the template of one, that its policy forbids. The users and groups of the machine are
+/// told last: Kubernetes does not judge them.
 pub fn violations(policy: SecurityPolicy, pod: &Value, allowed: &PodIds) -> Vec<Violation> {
     let checks: &[Check] = match policy.level {
         SecurityLevel::Privileged => return Vec::new(),

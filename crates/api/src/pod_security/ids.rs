@@ -1,8 +1,8 @@
 //! Which users and groups a Pod may name where a level applies.
 //!
-//! A container has no image with users of its own: a number in its `securityContext` is a user or a group of the machine,
-//! and opens the files of that user or group. Numbers without a name count, too: other sources than `/etc/passwd` may
-//! give it one, and files can have an owner without a name.
+//! A container has no image with users of its own: a number in its `securityContext` is a user or a group of the
+//! machine, and opens the files of that user or group. Numbers without a name count, too: other sources than
+//! `/etc/passwd` may give it one, and files can have an owner without a name.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

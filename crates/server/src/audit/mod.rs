@@ -40,8 +40,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 const LONGEST_TEXT: usize = 1_024;
 /// The same for its URI, and for the message of the response, which may quote it.
 const LONGEST_URI: usize = 4_096;
-/// The part of a file, and of what follows a start, that unauthenticated requests may fill. Any client can send them: alone
-/// they never fill a file, so that they cannot remove what others have done from the log.
+/// The part of a file, and of what follows a start, that unauthenticated requests may fill. Any client can send them:
+/// alone they never fill a file, so that they cannot remove what others have done from the log.
 const UNKNOWN_SHARE: u64 = 10;
 
 /// Where the log is, and how much of it is kept.

@@ -123,11 +123,12 @@ pub struct Args {
     /// Maximum number of processes and threads of a Pod; 0: no limit [default: 4096, if this machine can limit it]
     #[arg(long, value_name = "N", value_parser = parse_pids)]
     pod_pids_limit: Option<u64>,
-    /// Users of this machine, such as 1000,20000-29999, that Pods may name (runAsUser) in namespaces with the Pod security level
-    /// baseline or restricted [default: nobody (65534), and the user that runs Tally]
+    /// Users of this machine, such as 1000,20000-29999, that Pods may name (runAsUser) in namespaces with the Pod
+    /// security level baseline or restricted [default: nobody (65534), and the user that runs Tally]
     #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
     pod_users: IdRanges,
-    /// The same for groups (runAsGroup, fsGroup, supplementalGroups) [default: 65534, and, unless root runs Tally, its group]
+    /// The same for groups (runAsGroup, fsGroup, supplementalGroups) [default: 65534, and, unless root runs Tally, its
+    /// group]
     #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
     pod_groups: IdRanges,
     /// Controllers to run, separated by commas; '' for none, '*' for all

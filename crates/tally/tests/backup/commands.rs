@@ -213,8 +213,8 @@ async fn until(api: &Api, is_so: impl Fn(&Value) -> bool) -> Value {
     panic!("the Job is not as it should be within a minute");
 }
 
-/// Runs commands of tally, each in a line, where the data directory is on a file system that cannot be written. None: it
-/// cannot be done here.
+/// Runs commands of tally, each in a line, where the data directory is on a file system that cannot be written. None:
+/// it cannot be done here.
 fn on_read_only(data: &Path, there: &Path, commands: &[&[&str]]) -> Option<Vec<Said>> {
     fs::create_dir_all(there).unwrap();
     let bind = format!("mount --bind {0} {1} && mount -o remount,ro,bind {1}", text(data), text(there));

@@ -102,10 +102,10 @@ fn what_an_api_server_says_does_not_control_the_terminal() {
     let evil = serde_json::to_string("no \u{1b}]0;owned\u{7}\u{1b}]52;c;eA==\u{7}\u{1b}[2J\u{9b}2Jaccess").unwrap();
     let job = |namespace: &str| format!(r#"{{"metadata": {{"name": "sum", "namespace": {namespace}, "uid": "1"}}}}"#);
     let items = [job(&evil), job("\"b\"")].join(",");
-    let list = format!(r#"{{"kind": "JobList", "apiVersion": "batch/v1", "metadata": {{"resourceVersion": "1"}}, "items": [{items}]}}"#);
-    let refusal = format!(
-        r#"{{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden", "message": {evil}}}"#
-    );
+    let head = r#""kind": "JobList", "apiVersion": "batch/v1", "metadata": {"resourceVersion": "1"}"#;
+    let list = format!(r#"{{{head}, "items": [{items}]}}"#);
+    let refusal =
+        format!(r#"{{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "message": {evil}}}"#);
     for (code, body, commands) in [
         (
             "403 Forbidden",

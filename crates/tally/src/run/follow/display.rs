@@ -30,8 +30,9 @@ pub struct TaskOutputFlags {
     /// Show what a task prints in one piece, when it has ended
     #[arg(long)]
     pub group: bool,
-    /// What to do on a terminal with control sequences in what tasks print, other than colours: remove or pass [default: what a
-    /// single command of your own prints on this machine is passed through, everything else is cleaned]
+    /// What to do on a terminal with control sequences in what tasks print, other than colours: remove or pass
+    /// [default: what a single command of your own prints on this machine is passed through, everything else is
+    /// cleaned]
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true)]
     pub control_sequences: Option<ControlSequences>,
 }
@@ -110,8 +111,8 @@ impl DisplayFlags {
         }
     }
 
-    /// Whether a terminal gets the control sequences in what tasks print. `own`: the tasks are commands of the user on this
-    /// machine.
+    /// Whether a terminal gets the control sequences in what tasks print. `own`: the tasks are commands of the user on
+    /// this machine.
     pub fn passes_sequences(&self, style: LogStyle, own: bool) -> bool {
         match self.sequences {
             Some(wanted) => wanted == ControlSequences::Pass,
