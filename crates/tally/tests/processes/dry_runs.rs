@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::kubectl::with_node;
 
 /// Flags that do not change the Job.
-const OTHERS: [&str; 28] = [
+const OTHERS: [&str; 29] = [
     "--feature-gates",
     "--file",
     "--stdin",
@@ -39,6 +39,7 @@ const OTHERS: [&str; 28] = [
     "--set-managed-by",
     "--rm",
     "--on-interrupt",
+    "--control-sequences",
 ];
 
 /// Every flag that changes the Job, alone or with those that belong to it.

@@ -265,8 +265,9 @@ impl Follow<'_> {
             }
             WatchEvent::Deleted(pod) => {
                 let Some(pod) = read::<PodText>(pod) else { return };
-                // A Pod that begins to run only leaves the selection of the watch: its attempt may have failed by now.
-                if pod.status.phase != "Running" {
+                // A Pod that begins to run only leaves the selection of the watch, which shows it as it was before: its
+                // attempt may have failed by now.
+                if pod.status.has_ended() {
                     self.failed_attempts.remove(&pod.metadata.uid);
                 }
                 self.model.lost_pod(&pod);
