@@ -207,7 +207,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::SwitchReleasesFirst => "I24 finalizers go before the Job is marked as tracked the old way",
         Bug::LegacyAddsToCount => "F2 Pods that are seen are added to the counters, not compared with them",
         Bug::LegacyKeepsFinalizers => "I9 Pods that have ended keep their finalizers when tracking has ended",
-        Bug::InterimWithoutGates => "I9 interim conditions are written although their gates are off",
+        Bug::InterimWithoutGates => "I13 interim conditions are written although their gates are off",
         Bug::LegacyTrackedAgain => "F3 a leader whose gate is on tracks the Job with finalizers again",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
     }

@@ -76,7 +76,7 @@ impl<'n> Pass<'n> {
         let mut seen: u128 = 0;
         for (key, node) in entries {
             let Some(position) = structure.position(key) else {
-                match refused(structure, key).filter(|_| !matches!(node, JsonNode::Null)) {
+                match structure.refuses(key).filter(|_| !matches!(node, JsonNode::Null)) {
                     Some(why) => {
                         let text = format!("{}: {why}", self.path(key));
                         self.wrong.get_or_insert(text);
@@ -274,13 +274,6 @@ impl<'n> Pass<'n> {
         join(&mut path, key);
         path
     }
-}
-
-/// Why a field that the schema does not have is refused, where leaving it out would change what the object means.
-fn refused(structure: &Struct, field: &str) -> Option<&'static str> {
-    // GANG-5.
-    let gang = structure.table == "batch" && structure.name == "JobSpec" && field == "scheduling";
-    gang.then_some("gang scheduling is not supported; remove the field to have the Pods scheduled one by one")
 }
 
 fn join(path: &mut String, name: &str) {

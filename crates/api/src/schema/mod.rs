@@ -194,6 +194,13 @@ impl Schema {
 }
 
 impl Struct {
+    /// Why a field that it does not have is refused, where leaving the field out would change what the object means.
+    pub fn refuses(&self, field: &str) -> Option<&'static str> {
+        // GANG-5.
+        let gang = self.table == "batch" && self.name == "JobSpec" && field == "scheduling";
+        gang.then_some("gang scheduling is not supported; remove the field to have the Pods scheduled one by one")
+    }
+
     /// The name in OpenAPI documents: `io.k8s.api.batch.v1.JobSpec`.
     pub fn reference_name(&self) -> String {
         match self.table {

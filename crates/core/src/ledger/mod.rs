@@ -328,8 +328,8 @@ impl<S: Mutation> Ledger<S> {
         self.flight.refused(now);
     }
 
-    /// GATE-11: the Job fails without an interim condition. From here on the decision stands: the Pods that end because of
-    /// it would otherwise change the reason. Another process derives it again.
+    /// GATE-11: the Job fails without an interim condition. From here on the decision stands, unless a user changes the
+    /// Job: the Pods that end because of it would otherwise change the reason. Another process derives it again.
     fn fail_outright(&mut self, decision: Decision) {
         self.outright = Some(decision);
         self.mode = mode(&self.job, true);
@@ -338,6 +338,10 @@ impl<S: Mutation> Ledger<S> {
 
     fn adopt(&mut self, job: Arc<JobView>, own_write: Option<StatusInFlight>) {
         let old = std::mem::replace(&mut self.job, job);
+        if old.generation != self.job.generation {
+            // A user may have suspended the Job, or moved its deadline: what is not stored is derived again.
+            self.outright = None;
+        }
         let mode = mode(&self.job, self.outright.is_some());
         let rules_changed = mode != self.mode
             || old.spec.backoff_limit_per_index != self.job.spec.backoff_limit_per_index

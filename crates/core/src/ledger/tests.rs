@@ -1511,6 +1511,27 @@ fn a_job_fails_without_an_interim_condition_for_the_reason_that_came_first() {
     assert_eq!((status.failed, status.active, status.completion_time), (3, 0, None));
 }
 
+/// GATE-11: found by the simulator. A Job that is suspended before its failure is stored has not failed.
+#[test]
+fn a_failure_that_is_not_stored_is_decided_again_when_a_user_changes_the_job() {
+    let mut running = job(json!({"activeDeadlineSeconds": 5}));
+    let mut bench = gated(&running, &WITHOUT_INTERIM);
+    bench.sees(pod("a", 20, "Running"));
+    bench.passes(5000);
+    assert_eq!(names(&bench.plan().deletions), ["a"]);
+    running["metadata"]["generation"] = 2.into();
+    running["spec"]["suspend"] = true.into();
+    running["metadata"]["resourceVersion"] = "30".into();
+    let gates = bench.ledger.job().gates;
+    bench.ledger.observe_job(Arc::new(gates.apply(JobView::clone(&job_view(&running)))));
+    bench.sees(deleting(pod("a", 31, "Running")));
+    bench.ledger.pod_answered(&uid("a"));
+    bench.passes(1000);
+    let plan = bench.plan();
+    let found: Vec<_> = conditions(&plan).into_iter().map(|(kind, ..)| kind).collect();
+    assert_eq!((found, plan.held), (vec!["Suspended".to_owned()], Some(Hold::Suspended)));
+}
+
 /// GATE-11: what only a Pod shows is stored first, as in the reference, and a success policy requires it.
 #[test]
 fn verdicts_by_policy_are_stored_before_they_take_effect_whatever_the_gates_are() {

@@ -24,7 +24,7 @@ fn fields(structure: &Struct, object: &Value, path: &str, wrong: &mut Vec<(Strin
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match structure.field(key) {
             Some(field) => check(&field.ty, value, &path, wrong),
-            None => wrong.push((path, "unknown field".to_owned())),
+            None => wrong.push((path, structure.refuses(key).unwrap_or("unknown field").to_owned())),
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
         });
         let spec = json!({"completions": "3", "parallelism": 5_000_000_000_u64, "template": {"spec": {"containers": [
             container, {"command": "a | b", "volumeMounts": {}},
-        ]}}, "nope": 1});
+        ]}}, "nope": 1, "scheduling": {}});
         let jobs = catalog::find("batch", "v1", "jobs").unwrap();
         let told: Vec<String> =
             misfits(jobs, &json!({"spec": spec})).into_iter().map(|(f, w)| format!("{f}: {w}")).collect();
@@ -143,6 +143,9 @@ mod tests {
         let mut expected = vec![
             "spec.completions: expected an integer, got string; remove the quotes: 3".to_owned(),
             "spec.nope: unknown field".to_owned(),
+            // GANG-5.
+            "spec.scheduling: gang scheduling is not supported; remove the field to have the Pods scheduled one by one"
+                .to_owned(),
             "spec.parallelism: expected an integer, got number".to_owned(),
             format!("{first}.args[1]: expected a string, got number; put it in quotes: \"5\""),
             format!("{first}.command: expected a list, got string; write it as a list: [\"echo\",\"hi\"]"),
