@@ -27,7 +27,8 @@ async fn a_failed_job_says_why_it_failed() {
     let directory = server::directory();
     let mut cluster = Cluster::of(Server::start_node(directory.path()).await, directory);
     let none = || json!({});
-    let script = "seq 1 30; printf '\\033[2Jred\\n'; echo cannot open the door >&2; exit 3";
+    // One stream: lines of two have no order.
+    let script = "exec 2>&1; seq 1 30; printf '\\033[2Jred\\n'; echo cannot open the door >&2; exit 3";
     let indexed = json!({"completionMode": "Indexed", "completions": 6, "parallelism": 6, "backoffLimitPerIndex": 0});
     cluster.job("three", none(), json!({"backoffLimit": 0}), script).await;
     cluster.job("signal", none(), json!({"backoffLimit": 0}), "kill -9 $$$$").await;
