@@ -108,7 +108,7 @@ fn check_body(job: &JobView, index: Option<u32>) {
         uid: String,
     }
     let pod = NewPod { name: "pod".into(), index, failure_count: index, ignored_failure_count: 1 };
-    match pod_body(job, &pod) {
+    match pod_body(job, &pod, index.is_none()) {
         Ok(body) => {
             let body: Body = serde_json::from_slice(&body).expect("the body is a Pod");
             assert_eq!(body.kind, "Pod");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
 use tally_core::mutation::{Bug, Mutation};
-use tally_core::pod::{PodView, TRACKING_FINALIZER};
+use tally_core::pod::{PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
@@ -79,6 +79,8 @@ pub enum Action {
 pub enum PodChange {
     /// Remove the tracking finalizer.
     Release,
+    /// Remove the start gate.
+    Start,
     /// Become the Pod's controller and, if the Job is tracked with finalizers, add the tracking finalizer.
     Adopt { job: JobUid, job_name: CompactString, track: bool },
     /// Stop being the Pod's controller and remove the tracking finalizer.
@@ -168,6 +170,10 @@ fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChang
     let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
     match change {
         PodChange::Release => metadata.extend([release()]),
+        PodChange::Start => {
+            let gone = json!([{"$patch": "delete", "name": START_GATE}]);
+            return json!({"metadata": metadata, "spec": {"schedulingGates": gone}});
+        }
         PodChange::Adopt { job, job_name, track } => {
             let owner = json!({
                 "apiVersion": "batch/v1", "kind": "Job", "name": job_name.as_str(), "uid": job.to_string(),

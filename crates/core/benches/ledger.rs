@@ -67,6 +67,7 @@ fn pod(number: usize, name: &str, index: Option<u32>, phase: Phase, tracked: boo
         controller: Some(ControllerRef { uid: JobUid::from_u128(1), name: "load".into(), is_job: true }),
         tracked,
         phase,
+        start_gated: false,
         scheduled: true,
         ready: phase == Phase::Running,
         ready_changed_at: Some(NOW),

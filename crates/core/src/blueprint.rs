@@ -14,7 +14,9 @@ use thiserror::Error;
 
 use crate::ids::CompletionIndex;
 use crate::job::JobView;
-use crate::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING_FINALIZER};
+use crate::pod::{
+    FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, START_GATE, TRACKING_FINALIZER,
+};
 
 /// The environment variable from which a container reads its index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
@@ -46,8 +48,9 @@ pub enum BlueprintError {
     Unreadable { field: &'static str, problem: String },
 }
 
-/// The body of the request that creates this Pod.
-pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> {
+/// The body of the request that creates this Pod. With `start_gate` it is created behind that gate (TTL-23), unless the
+/// template names its node: the API refuses such a Pod with a gate.
+pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Vec<u8>, BlueprintError> {
     let mut template = Object::read(Some(&job.spec.template.0), "spec.template")?;
     let mut from = Object::read(template.take("metadata"), "spec.template.metadata")?;
     let mut labels = Object::read(from.take("labels"), "spec.template.metadata.labels")?;
@@ -88,7 +91,12 @@ pub fn pod_body(job: &JobView, pod: &NewPod) -> Result<Vec<u8>, BlueprintError> 
 
     let spec = match pod.index {
         Some(index) => Part::Object(indexed_spec(spec, job, index)?),
+        None if start_gate => Part::Object(Object::read(spec, "spec.template.spec")?),
         None => spec.map_or_else(|| Part::Object(Object::default()), Part::Raw),
+    };
+    let spec = match spec {
+        Part::Object(spec) if start_gate => Part::Object(with_start_gate(spec)?),
+        spec => spec,
     };
     let body = Object(vec![
         ("apiVersion".into(), Part::Text("v1".into())),
@@ -193,6 +201,25 @@ fn with_tracking(finalizers: Vec<&RawValue>, track: bool) -> Result<Vec<Part<'_>
         parts.push(Part::Text(TRACKING_FINALIZER.into()));
     }
     Ok(parts)
+}
+
+fn with_start_gate(mut spec: Object<'_>) -> Result<Object<'_>, BlueprintError> {
+    let node = |part: &Part<'_>| matches!(part, Part::Raw(raw) if !matches!(raw.get(), "null" | "\"\""));
+    if spec.0.iter().any(|(key, part)| key == "nodeName" && node(part)) {
+        return Ok(spec);
+    }
+    let gates = list(spec.take("schedulingGates"), "spec.template.spec.schedulingGates")?;
+    let own = Object(vec![("name".into(), Part::Text(START_GATE.into()))]);
+    let is_own = |gate: &&RawValue| serde_json::from_str::<Gate>(gate.get()).is_ok_and(|gate| gate.name == START_GATE);
+    let others = gates.into_iter().filter(|gate| !is_own(gate)).map(Part::Raw);
+    spec.set("schedulingGates", Part::List(others.chain([Part::Object(own)]).collect()));
+    Ok(spec)
+}
+
+#[derive(serde::Deserialize)]
+struct Gate {
+    #[serde(default)]
+    name: CompactString,
 }
 
 fn owner(job: &JobView) -> Object<'static> {

@@ -270,6 +270,13 @@ impl JobView {
         self.replace_terminating_after.filter(|_| self.spec.waits_for_terminal_phase())
     }
 
+    /// TTL-23: whether its Pods are created behind a gate, where several controllers may lead. Counted Pods go, and with
+    /// them the names that would show a late creation that its work is done. A Job that is tracked the old way does not
+    /// count exactly.
+    pub fn gates_pods(&self) -> bool {
+        self.early_deletion != EarlyDeletion::Nothing && !self.legacy
+    }
+
     /// Whether no controller has accounted for this Job and no user has edited its spec or deleted it: its only Pods
     /// are those that a controller creates from this spec. A selector that the API did not generate for the Job may
     /// match older Pods.

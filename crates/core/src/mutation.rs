@@ -219,6 +219,14 @@ pub enum Bug {
     TtlIgnoresOwner,
     /// I11: the TTL for an outcome is ignored.
     TtlIgnoresOutcome,
+    /// I14: a Pod of a Job with early deletion starts at once, whatever was counted and deleted under its name.
+    NoStartGate,
+    /// I14: a Pod starts because an old view of its Job has a place for it.
+    StartsFromOldJob,
+    /// I14: a Pod starts because an old view of the other Pods has a place for it.
+    StartsFromOldPods,
+    /// I14: a Pod starts by a view of its Job that is older than a list of Pods, which does not show what was counted since.
+    StartsFromOldList,
     /// I27: a Pod that terminates is given up before its time.
     GivesUpEarly,
     /// I25: a Pod that was given up is replaced before that is stored.
@@ -346,6 +354,10 @@ pub const BUGS: &[Bug] = &[
     Bug::PendingCountsRunning,
     Bug::DiscardsUncounted,
     Bug::DiscardsBackoff,
+    Bug::NoStartGate,
+    Bug::StartsFromOldJob,
+    Bug::StartsFromOldPods,
+    Bug::StartsFromOldList,
     Bug::TtlIgnoresOwner,
     Bug::TtlIgnoresOutcome,
     Bug::GivesUpEarly,

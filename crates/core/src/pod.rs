@@ -13,6 +13,8 @@ use crate::view::{ViewError, null_default, required_uid, revision, text_map};
 
 /// Prevents a finished Pod from being removed before it is counted.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// A scheduling gate: the Pod starts once a controller knows that its Job still wants it (TTL-23).
+pub const START_GATE: &str = "tally.dev/counted-once";
 pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 /// On a Job that runs failed indexes of another Job again, and on its Pods: these indexes, as the API writes sets of them.
 /// The first Pod runs the first of them.
@@ -50,6 +52,8 @@ pub struct PodView {
     /// Carries the tracking finalizer.
     pub tracked: bool,
     pub phase: Phase,
+    /// Has the start gate, so no scheduler gives it a node.
+    pub start_gated: bool,
     pub scheduled: bool,
     /// Empty without a node.
     pub node_name: CompactString,
@@ -192,6 +196,14 @@ struct WireSpec {
     node_name: Option<CompactString>,
     #[serde(default, deserialize_with = "null_default")]
     init_containers: Vec<WireInitContainer>,
+    #[serde(default, deserialize_with = "null_default")]
+    scheduling_gates: Vec<WireGate>,
+}
+
+#[derive(Deserialize)]
+struct WireGate {
+    #[serde(default, deserialize_with = "null_default")]
+    name: CompactString,
 }
 
 #[derive(Deserialize)]
@@ -323,6 +335,7 @@ impl WirePod<'_> {
                 }
             }),
             tracked: meta.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER),
+            start_gated: self.spec.scheduling_gates.iter().any(|gate| gate.name == START_GATE),
             phase: match status.phase.as_deref() {
                 None | Some("" | "Pending") => Phase::Pending,
                 Some("Running") => Phase::Running,

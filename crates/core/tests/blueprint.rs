@@ -25,7 +25,7 @@ fn indexed(index: u32) -> NewPod {
 
 #[track_caller]
 fn body(template: &Value, pod: &NewPod) -> Value {
-    serde_json::from_slice(&pod_body(&job(&template.to_string()), pod).unwrap()).unwrap()
+    serde_json::from_slice(&pod_body(&job(&template.to_string()), pod, false).unwrap()).unwrap()
 }
 
 /// Checks one part of the body; `null` means that it must be absent.
@@ -120,7 +120,7 @@ fn create_2_metadata_comes_from_the_template_and_the_owner_from_the_job() {
     // The finalizer is not added twice, however it is spelt.
     for spelling in ["batch.kubernetes.io/job-tracking", r"batch.kubernetes.io\/job-tracking"] {
         let template = format!(r#"{{"metadata":{{"labels":{{"x":"y"}},"finalizers":["{spelling}"]}},"spec":{{}}}}"#);
-        let body: Value = serde_json::from_slice(&pod_body(&job(&template), &plain()).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&pod_body(&job(&template), &plain(), false).unwrap()).unwrap();
         assert_eq!(body["metadata"]["finalizers"], json!(["batch.kubernetes.io/job-tracking"]));
     }
 }
@@ -134,11 +134,11 @@ fn create_2_without_labels_there_is_no_pod() {
         json!({"metadata": {"labels": {}}, "spec": {}}),
     ] {
         let job = job(&template.to_string());
-        let error = pod_body(&job, &plain()).unwrap_err();
+        let error = pod_body(&job, &plain(), false).unwrap_err();
         assert_eq!(error, BlueprintError::NoLabels);
         assert_eq!(error.to_string(), "unable to create pods, no labels");
         // The index is a label.
-        assert!(pod_body(&job, &indexed(0)).is_ok());
+        assert!(pod_body(&job, &indexed(0), false).is_ok());
     }
 }
 
@@ -146,9 +146,9 @@ fn create_2_without_labels_there_is_no_pod() {
 fn create_3_spec_is_copied_whatever_is_in_it() {
     let spec = r#"{ "containers" : [ {"name":"c","new":[1.50,12345678901234567890123,"\u00e9"]} ], "unknown":{"deep":[{"x":null}]} }"#;
     let job = job(&format!(r#"{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{spec}}}"#));
-    let body = String::from_utf8(pod_body(&job, &plain()).unwrap()).unwrap();
+    let body = String::from_utf8(pod_body(&job, &plain(), false).unwrap()).unwrap();
     assert!(body.ends_with(&format!("\"spec\":{spec}}}")), "{body}");
-    let body = String::from_utf8(pod_body(&job, &indexed(0)).unwrap()).unwrap();
+    let body = String::from_utf8(pod_body(&job, &indexed(0), false).unwrap()).unwrap();
     for part in [r#""new":[1.50,12345678901234567890123,"\u00e9"]"#, r#""unknown":{"deep":[{"x":null}]}"#] {
         assert!(body.contains(part), "{part} in {body}");
     }
@@ -219,6 +219,31 @@ fn create_6_other_pods_get_nothing_of_that() {
     assert_eq!(body["metadata"].get("annotations"), None);
 }
 
+/// TTL-23: after the gates of the template, once, and not beside a node.
+#[test]
+fn a_pod_behind_a_start_gate_has_it_after_those_of_its_template() {
+    let own = json!({"name": "tally.dev/counted-once"});
+    let other = json!({"name": "example.com/g"});
+    for (spec, gates) in [
+        (json!({}), json!([own])),
+        (json!({"schedulingGates": null, "nodeName": ""}), json!([own])),
+        (json!({"schedulingGates": [other], "nodeName": null}), json!([other, own])),
+        (json!({"schedulingGates": [own, other]}), json!([other, own])),
+        (json!({"nodeName": "n"}), Value::Null),
+        (json!({"nodeName": "n", "schedulingGates": [other]}), json!([other])),
+    ] {
+        let template = json!({"metadata": {"labels": {"x": "y"}}, "spec": spec});
+        for pod in [plain(), indexed(0)] {
+            let body = pod_body(&job(&template.to_string()), &pod, true).unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["spec"]["schedulingGates"], gates, "{template}");
+            let without: Value =
+                serde_json::from_slice(&pod_body(&job(&template.to_string()), &pod, false).unwrap()).unwrap();
+            assert_eq!(without["spec"]["schedulingGates"], spec["schedulingGates"], "{template}");
+        }
+    }
+}
+
 #[test]
 fn a_template_that_makes_no_sense_is_refused_with_its_field() {
     for (template, field) in [
@@ -232,7 +257,7 @@ fn a_template_that_makes_no_sense_is_refused_with_its_field() {
         (r#"{"spec":{"initContainers":[{"env":7}]}}"#, "spec.template.spec.initContainers"),
         (r#"{"spec":{"initContainers":[{"env":[7]}]}}"#, "spec.template.spec.initContainers"),
     ] {
-        let error = pod_body(&job(template), &indexed(0)).unwrap_err().to_string();
+        let error = pod_body(&job(template), &indexed(0), false).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot read {field} of the Job: ")), "{template}: {error}");
     }
 }
@@ -240,7 +265,7 @@ fn a_template_that_makes_no_sense_is_refused_with_its_field() {
 #[test]
 fn a_key_given_twice_means_the_later_one_and_escaped_keys_are_read() {
     let template = r#"{"metadata":{"lab\u0065ls":{"x":"y"},"labels":{"x":"1","x":"2"}},"spec":{}}"#;
-    let body: Value = serde_json::from_slice(&pod_body(&job(template), &plain()).unwrap()).unwrap();
+    let body: Value = serde_json::from_slice(&pod_body(&job(template), &plain(), false).unwrap()).unwrap();
     assert_eq!(body["metadata"]["labels"], json!({"x": "2"}));
 }
 
@@ -250,7 +275,7 @@ fn depth_of_a_template_has_no_limit() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let job = job(&format!(r#"{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"x":{deep}}}]}}}}"#));
     for pod in [plain(), indexed(1)] {
-        let body = pod_body(&job, &pod).unwrap();
+        let body = pod_body(&job, &pod, false).unwrap();
         assert!(String::from_utf8(body).unwrap().contains(&deep));
     }
 }

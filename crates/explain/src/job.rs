@@ -89,6 +89,7 @@ struct Story<'a, S> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Work {
     create: usize,
+    start: usize,
     delete: usize,
     count: usize,
     finish: bool,
@@ -99,6 +100,7 @@ impl Work {
     fn of(plan: &Plan, view: &JobView) -> Self {
         let mut work = Self {
             create: plan.creations.len(),
+            start: plan.starts.len(),
             delete: plan.deletions.len() + plan.removals.len() + plan.discards.len(),
             count: plan.releases.len(),
             ..Self::default()
@@ -130,6 +132,7 @@ impl Work {
     fn words(&self) -> String {
         let parts = [
             (self.create > 0, "create Pods"),
+            (self.start > 0, "let Pods start"),
             (self.delete > 0, "delete Pods"),
             (self.count > 0, "count the Pods that have ended"),
             (self.finish, "write the verdict of the Job"),
@@ -561,7 +564,8 @@ impl<S: Mutation> Story<'_, S> {
                 gives_up_at.into_iter().for_each(|at| step(at, what.clone()));
             }
         }
-        let pending = self.own.iter().filter(|pod| pod.view.is_active() && pod.view.phase == Phase::Pending);
+        let waits = |pod: &&Pod<'_>| pod.view.is_active() && pod.view.phase == Phase::Pending && !pod.view.start_gated;
+        let pending = self.own.iter().filter(waits);
         let limits = spec.pending_timeouts.as_ref().filter(|_| !spec.suspend);
         let due_at = limits.and_then(|limits| {
             pending.filter_map(|pod| limits.due_at(pod.view.created_at, pod.view.pending.as_deref())).min()

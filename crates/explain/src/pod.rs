@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tally_core::pending::PendingReason;
-use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
+use tally_core::pod::{Phase, PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 
 use crate::cause::{Cause, PodNames};
@@ -123,8 +123,12 @@ impl<'a> Pod<'a> {
 
     fn unscheduled(&self, pods: PodNames, now: Timestamp) -> Option<(Cause, Option<Timestamp>)> {
         let view = &self.view;
-        let gates: Vec<String> =
-            list(self.object, "/spec/schedulingGates").iter().map(|gate| text(gate, "/name").to_owned()).collect();
+        // Our own gate is no problem of the Pod: what the controller has to do says whether it stays (`Work`).
+        let gates = list(self.object, "/spec/schedulingGates").iter().map(|gate| text(gate, "/name").to_owned());
+        let gates: Vec<String> = gates.filter(|name| name != START_GATE).collect();
+        if gates.is_empty() && view.start_gated {
+            return None;
+        }
         if !gates.is_empty() {
             return Some((Cause::SchedulingGated { pods, gates }, Some(view.created_at)));
         }

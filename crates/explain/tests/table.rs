@@ -327,6 +327,34 @@ fn rows() -> Vec<Row> {
         "Pod a is not scheduled before these scheduling gates are removed: example.com/g.",
         290,
     );
+    // The gate of the Job controller itself (TTL-23): what it has to do, and the gate of the other.
+    let own = |others: Value| {
+        let mut gates = vec![json!({"name": "tally.dev/counted-once"})];
+        gates.extend(others.as_array().into_iter().flatten().cloned());
+        json!({"spec": {"schedulingGates": gates}, "status": {"conditions":
+            [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastTransitionTime": ago(240)}]}})
+    };
+    row(
+        seen(job(json!({})), vec![pending("a", own(json!([]))), pod("b", json!({}))]),
+        &["ControllerBehind"],
+        "The Job controller has to let Pods start, and has not done so: tally-1 holds the Lease",
+        240,
+    );
+    row(
+        Evidence {
+            leases: Some(vec![]),
+            ..seen(job(json!({})), vec![pending("a", own(json!([]))), pod("b", json!({}))])
+        },
+        &["ControllerNotRunning"],
+        "No running Job controller is seen that would let Pods start: there is no Lease of one",
+        240,
+    );
+    row(
+        seen(job(json!({})), vec![pending("a", own(json!([{"name": "example.com/g"}]))), pod("b", json!({}))]),
+        &["SchedulingGated"],
+        "Pod a is not scheduled before these scheduling gates are removed: example.com/g.",
+        290,
+    );
     row(
         seen(job(json!({})), vec![pending("a", json!({"spec": {"schedulerName": "mine"}})), pod("b", json!({}))]),
         &["NotScheduled"],
@@ -748,6 +776,11 @@ fn nothing_is_said_where_nothing_is_wrong() {
         it["metadata"]["creationTimestamp"] = ago(seconds).into();
         it
     };
+    let gated = |seconds: i64| {
+        let mut it = pending("a", json!({"spec": {"schedulingGates": [{"name": "tally.dev/counted-once"}]}}));
+        it["metadata"]["creationTimestamp"] = ago(seconds).into();
+        it
+    };
     let released = |mut pod: Value| {
         pod["metadata"]["finalizers"] = json!([]);
         pod
@@ -772,6 +805,8 @@ fn nothing_is_said_where_nothing_is_wrong() {
         // Just created: the controller has not had the time to do anything.
         (seen(fresh(job(json!({}))), vec![]), State::Running),
         (seen(job(json!({})), vec![starting(20), pod("b", json!({}))]), State::Running),
+        // Behind the gate of the controller itself, for the moment.
+        (seen(job(json!({})), vec![gated(3), pod("b", json!({}))]), State::Running),
         // An init container takes long.
         (seen(job(json!({})), vec![preparing, pod("b", json!({}))]), State::Running),
         // Pods that terminate are replaced at once.

@@ -60,6 +60,8 @@ pub enum Action {
 pub enum PodChange {
     /// Removes the tracking finalizer.
     Release,
+    /// Removes the start gate.
+    Start,
     /// Makes a Job the Pod's controller.
     Adopt { job: JobUid },
     /// Removes the Job as the Pod's controller.
@@ -84,6 +86,7 @@ fn pod_change(body: &Value) -> Option<PodChange> {
         Some(owner) if owner.get("$patch").is_some() => job().map(|job| PodChange::Disown { job }),
         Some(_) => job().map(|job| PodChange::Adopt { job }),
         None if releases => Some(PodChange::Release),
+        None if text(body, "/spec/schedulingGates/0/name") == Some("tally.dev/counted-once") => Some(PodChange::Start),
         None => None,
     }
 }

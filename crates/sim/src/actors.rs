@@ -61,6 +61,8 @@ impl<S: Mutation> World<S> {
             } else {
                 return false;
             }
+        } else if pod.start_gated {
+            return false;
         } else if !pod.scheduled {
             self.start_pod(&key);
         } else {
@@ -140,7 +142,7 @@ impl<S: Mutation> World<S> {
             if pod.deleting() {
                 stored.awaits_node || !pod.phase.is_terminal()
             } else {
-                let waits = !pod.scheduled && self.setup.stays_pending;
+                let waits = !pod.scheduled && (self.setup.stays_pending || pod.start_gated);
                 !pod.phase.is_terminal() && !hangs && !waits
             }
         });

@@ -480,7 +480,7 @@ impl Api {
         if (&new.labels, &new.controller, new.tracked) != (&old.labels, &old.controller, old.tracked) {
             self.edit_metadata(key, &new, actor);
         }
-        if new.scheduled && !old.scheduled && !old.deleting() {
+        if new.scheduled && !old.scheduled && !old.deleting() && !old.start_gated {
             self.bind(key, actor);
         }
         if render::pod_status(&new) != render::pod_status(&old) {
@@ -692,6 +692,7 @@ pub fn plain_pod(uid: u128, namespace: &str, name: &str) -> PodView {
         controller: None,
         tracked: false,
         phase: Phase::Pending,
+        start_gated: false,
         scheduled: false,
         ready: false,
         ready_changed_at: None,

@@ -86,6 +86,9 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
         Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
+        Bug::NoStartGate | Bug::StartsFromOldJob | Bug::StartsFromOldPods | Bug::StartsFromOldList => {
+            "early-deletion-leaders"
+        }
         Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
         Bug::GivesUpEarly | Bug::ReplacesUnfenced | Bug::GivenUpCountsLost | Bug::FencedNotTold => "dead-node-wait",
         Bug::RemovesOneMore => "scale-down",
@@ -189,6 +192,10 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::PendingCountsRunning => "a Pod that runs is taken for a pending one",
         Bug::DiscardsUncounted => "I26 a finished Pod is deleted before it is counted",
         Bug::DiscardsBackoff => "I26 a Pod is deleted on which the back-off depends",
+        Bug::NoStartGate => "I14 a Pod starts though its work may be counted under a name that was free again",
+        Bug::StartsFromOldJob => "I14 a Pod starts because an old view of its Job has a place for it",
+        Bug::StartsFromOldPods => "I14 a Pod starts because an old view of the other Pods has a place for it",
+        Bug::StartsFromOldList => "I14 a Pod starts by a view of its Job that is older than a list of Pods",
         Bug::TtlIgnoresOwner => "I26 a Pod expires that its Job still needs",
         Bug::BackoffUnexplained => "X1 a back-off is not explained",
         Bug::GivesUpEarly => "I27 a Pod that terminates is given up early",

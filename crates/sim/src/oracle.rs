@@ -77,13 +77,25 @@ struct PodGhost {
     forgiven: Option<&'static str>,
     removed_by: Option<Actor>,
     ended: bool,
-    /// The Pod is gone, or a third party has changed its owner or labels.
+    /// Its deletion was requested, or it is gone: its name is free, or will be.
+    deleted: bool,
+    /// A third party has changed its owner or labels.
     meddled: bool,
 }
 
 impl PodGhost {
     fn ever_succeeded(&self) -> bool {
         self.succeeded_at.is_some()
+    }
+
+    /// By a controller, for its Job.
+    fn is_made(&self) -> bool {
+        matches!(self.created_by, Actor::Controller { .. })
+    }
+
+    /// Its work is not done, or not for its Job: another Pod does it.
+    fn is_spent(&self) -> bool {
+        self.ever_failed || self.forgiven.is_some() || (self.is_made() && self.meddled)
     }
 }
 
@@ -102,6 +114,8 @@ struct JobGhost {
     meddled: bool,
     /// It is tracked the old way, without finalizers.
     legacy: bool,
+    /// Its Pods have started behind a gate from the first one on (TTL-23).
+    gated: bool,
 }
 
 impl JobGhost {
@@ -138,6 +152,8 @@ pub struct Oracle {
     pub uncounted_limit: usize,
     /// The most Pods beyond `parallelism` that ever lived at once.
     pub excess: usize,
+    /// Every controller creates the Pods of Jobs with early deletion behind a gate (TTL-23).
+    pub gates_pods: bool,
     gates_off: GatesOff,
     pub(crate) laws: Laws,
 }
@@ -220,6 +236,7 @@ impl Oracle {
             ghost.limits.push((after.revision, after.spec.index_limit()));
         }
         ghost.gone |= gone;
+        ghost.gated = self.gates_pods && self.laws.deletes_early(&after.uid) && (before.is_none() || ghost.gated);
         let was_legacy = std::mem::replace(&mut ghost.legacy, after.legacy);
         ghost.ever_suspended |= after.spec.suspend;
         if before.is_none_or(|before| {
@@ -556,6 +573,7 @@ impl Oracle {
             forgiven: None,
             removed_by: None,
             ended: false,
+            deleted: false,
             meddled: false,
         });
         if let Some(job) = after.job() {
@@ -577,7 +595,11 @@ impl Oracle {
         ghost.ended |= gone || after.phase.is_terminal();
         let controlled = matches!(actor, Actor::Controller { .. });
         let is_other = |before: &PodView| before.job() != after.job() || before.labels != after.labels;
-        ghost.meddled |= gone || before.map_or(!controlled, is_other);
+        ghost.deleted |= gone || after.deleting();
+        ghost.meddled |= before.map_or(!controlled, is_other);
+        if after.phase == Phase::Succeeded && before.is_some_and(|before| before.phase != Phase::Succeeded) {
+            self.check_work_of(after, api);
+        }
         match before {
             None if controlled => self.check_creation(after, context, api, counters),
             Some(before) if before.tracked && !after.tracked => {
@@ -612,26 +634,45 @@ impl Oracle {
         require!(self, holds, "I26", "{} was deleted and is not counted", pod.name);
     }
 
-    /// I14: work is done once. As long as no Pod of a Job has failed, been deleted or been changed by others, and the
-    /// Job wants as much as at first, controllers never create more Pods than completions, however many lead and
-    /// whatever they know. Pods that others created and a Job adopts are additional, each at most once: one leader may
-    /// create a Pod while another adopts one. So is one Pod for each that a third party has taken from the Job and that
-    /// is gone since: its name is free again for a creation that was requested before. A Job that is tracked the old way
-    /// counts the Pods that a leader sees, and two leaders may create more.
+    fn check_work_of(&mut self, pod: &PodView, api: &Api) {
+        if let Some(job) = pod.job().and_then(|uid| api.job_by_uid(uid)).map(|stored| stored.view.clone()) {
+            self.check_work(&job);
+        }
+    }
+
+    /// I14: work is done once, however many controllers lead and whatever they know, for a Job that wants as much as at
+    /// first: the Pods that controllers have created for it and that succeeded are at most its completions, one for each
+    /// index, and another one is created only for a Pod that failed, was removed or was changed by others. A Pod that is
+    /// deleted frees its name, and a creation that was requested before may take it: that excuses one more, unless Pods
+    /// start behind a gate, which excuses none that succeeds. Pods that others created and a Job adopts are additional.
+    /// A Job that is tracked the old way counts the Pods that a leader sees, and two leaders may create more.
     fn check_work(&mut self, job: &JobView) {
         let Some(completions) = job.spec.completions else { return };
         let Some(ghost) = self.jobs.get(&job.uid) else { return };
         if ghost.limits.len() > 1 || ghost.meddled || ghost.legacy {
             return;
         }
-        let pods = || self.pods.values().filter(|pod| pod.job.as_ref() == Some(&job.uid));
-        let made = |pod: &&PodGhost| matches!(pod.created_by, Actor::Controller { .. });
-        let plain = pods().all(|pod| !pod.ever_failed && pod.forgiven.is_none() && !(made(&pod) && pod.meddled));
-        let made = pods().filter(made).count();
-        let taken = |pod: &&PodGhost| pod.taken_from.as_ref() == Some(&job.uid) && pod.gone;
-        let most = i64::from(completions).saturating_add_unsigned(self.pods.values().filter(taken).count() as u64);
-        let enough = i64::try_from(made).is_ok_and(|made| made <= most);
-        require!(self, !plain || enough, "I14", "{}: {made} Pods were made for {completions} completions", job.name);
+        let gated = ghost.gated;
+        let mut work: BTreeMap<Option<u32>, [i64; 4]> = BTreeMap::new();
+        for pod in self.pods.values() {
+            let taken = pod.taken_from.as_ref() == Some(&job.uid) && pod.gone;
+            if pod.job.as_ref() != Some(&job.uid) && !taken {
+                continue;
+            }
+            let [made, done, spent, free] = work.entry(pod.index.filter(|_| job.spec.is_indexed())).or_default();
+            *made += i64::from(pod.is_made());
+            *done += i64::from(pod.is_made() && pod.ever_succeeded() && !pod.is_spent());
+            *spent += i64::from(pod.is_spent());
+            *free += i64::from(pod.deleted || taken);
+        }
+        let wanted = if job.spec.is_indexed() { 1 } else { i64::from(completions) };
+        for (index, [made, done, spent, free]) in work {
+            let which = index.map_or_else(|| job.name.to_string(), |index| format!("index {index} of {}", job.name));
+            let most = if gated { wanted } else { wanted + free };
+            require!(self, done <= most, "I14", "{which}: {done} Pods succeeded, and {wanted} were wanted");
+            let most = wanted + spent + free;
+            require!(self, made <= most, "I14", "{which}: {made} Pods were made for {wanted}, and {spent} failed");
+        }
     }
 
     /// I7, and that nothing is created before its back-off is over (S34).

@@ -232,6 +232,8 @@ fn early_deletion(setup: &mut Setup) {
     setup.weights.pod_monkey = u32::from(at.is_multiple_of(7)) * 2;
     setup.weights.job_monkey = u32::from(at.is_multiple_of(4));
     setup.weights.time = 8;
+    // As `tally up` runs it: one controller, whose requests end with its process.
+    setup.gates_pods = setup.instances > 1 || !at.is_multiple_of(4);
     for (number, job) in setup.jobs.iter_mut().enumerate() {
         let at = at + 5 * number;
         plain(job);
@@ -445,6 +447,24 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "early-deletion",
         about: "TTL-14 to TTL-17: finished Pods are deleted once they are counted, with crashes and two leaders",
         tune: early_deletion,
+    },
+    Scenario {
+        name: "early-deletion-leaders",
+        about: "I14 TTL-23 TTL-24: two or three live leaders whose requests come late, and names that are free again",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            early_deletion(setup);
+            (setup.instances, setup.gates_pods) = (2 + usize::from(at.is_multiple_of(3)), true);
+            (setup.weights.pause, setup.weights.crash, setup.weights.drop_request) = (4, 1, 3);
+            (setup.weights.pod_monkey, setup.weights.job_monkey) = (0, 0);
+            (setup.weights.apply, setup.weights.node) = (16, 24);
+            setup.chaos_steps += 200;
+            setup.jobs.truncate(1);
+            for job in &mut setup.jobs {
+                (job.completions, job.parallelism) = (Some(4 + (at % 3) as i32), 1 + (at / 3 % 3) as i32);
+                job.fail_percent = [0, 0, 20][at / 9 % 3];
+            }
+        },
     },
     Scenario {
         name: "ttl-pods",

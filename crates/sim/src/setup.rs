@@ -186,6 +186,8 @@ pub struct Setup {
     pub crash_after_write: Option<u64>,
     /// The Job monkey only changes parallelism.
     pub only_scales: bool,
+    /// Pods of Jobs with early deletion start behind a gate (TTL-23), as with `tally controller`.
+    pub gates_pods: bool,
     pub weights: Weights,
     pub jobs: Vec<JobSetup>,
     /// How the gate JobTrackingWithFinalizers of the instances changes.
@@ -246,6 +248,7 @@ impl Setup {
             heal_steps: 60_000,
             crash_after_write: None,
             only_scales: false,
+            gates_pods: true,
             weights,
             jobs,
             tracking: TrackingGate::On,

@@ -108,6 +108,7 @@ pub(crate) fn describe_call(call: &Call) -> String {
             let at = revision.map_or(String::new(), |at| format!(" at {at}"));
             match change {
                 PodChange::Release => format!("release {name}{at}"),
+                PodChange::Start => format!("start {name}{at}"),
                 PodChange::Adopt { .. } => format!("adopt {name}{at}"),
                 PodChange::Disown { .. } => format!("disown {name}{at}"),
             }

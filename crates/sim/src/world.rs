@@ -101,6 +101,7 @@ impl<S: Mutation> World<S> {
             tracking: (0..setup.instances).map(|at| setup.tracking != TrackingGate::Skewed || at % 2 == 0).collect(),
             setup,
         };
+        world.oracle.gates_pods = world.setup.gates_pods;
         let Setup { lease, events, order, .. } = world.setup;
         let roles = [
             (Role::Job, true),
@@ -133,7 +134,8 @@ impl<S: Mutation> World<S> {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
                 let on = instance.is_none_or(|instance| self.tracking[instance]);
                 let gates = self.setup.gates_off.gates().with(Gate::JobTrackingWithFinalizers, on);
-                let config = Config { limits: self.setup.limits, managed_by, gates, ..Config::default() };
+                let (limits, gates_pods) = (self.setup.limits, self.setup.gates_pods);
+                let config = Config { limits, managed_by, gates, gates_pods, ..Config::default() };
                 Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
             }
             Role::After => {

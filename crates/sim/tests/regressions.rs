@@ -1049,6 +1049,77 @@ fn what_another_leader_has_counted_is_not_made_again() {
     }
 }
 
+/// How many Pods of the Job ever succeeded, those included that are gone.
+fn succeeded_ever(cluster: &Cluster) -> usize {
+    let log = cluster.api.pod_log.iter().filter(|entry| entry.object.phase == Phase::Succeeded);
+    log.map(|entry| &entry.object.uid).collect::<BTreeSet<_>>().len()
+}
+
+/// I14, TTL-23, TTL-24. Another leader has requested the first Pod; the request is carried out when that Pod has
+/// succeeded, is counted and deleted, and its name is free. Without the gate the work is done twice.
+#[test]
+fn a_late_creation_under_a_name_that_is_free_again_does_no_work() {
+    for (job, gates_pods, expected) in [
+        ("P1 C3 delete-finished-pods=all", true, 3),
+        ("P1 C3 indexed delete-finished-pods=all", true, 3),
+        ("P2 C4 delete-finished-pods=succeeded", true, 4),
+        ("P1 C3 delete-finished-pods=all", false, 4),
+        ("P1 C3 indexed delete-finished-pods=all", false, 4),
+    ] {
+        let mut cluster = Cluster::with(job, "");
+        cluster.gates_pods = gates_pods;
+        let slow = cluster.start();
+        assert!(cluster.asked().starts_with("create"), "{job}: {}", cluster.asked());
+        cluster.replicas[slow].paused = true;
+        let busy = cluster.start();
+        cluster.settle();
+        let first = cluster.live()[0].clone();
+        while cluster.api.pods.contains_key(&first) {
+            cluster.end_all(Phase::Succeeded);
+            cluster.settle();
+            assert!(!cluster.status().is_finished(), "{job}: {}", cluster.summary());
+        }
+        // The slow leader is told nothing but the response.
+        cluster.perform(slow);
+        let late = cluster.stored(&first.1).unwrap_or_else(|| panic!("{job}: the name is free"));
+        assert_eq!(late.start_gated, gates_pods, "{job}");
+        cluster.replicas[busy].paused = true;
+        cluster.pass(5);
+        cluster.end_all(Phase::Succeeded);
+        cluster.replicas[busy].paused = false;
+        cluster.replicas[slow].paused = false;
+        for _ in 0..8 {
+            cluster.pass(5);
+            cluster.end_all(Phase::Succeeded);
+        }
+        assert!(cluster.status().is_finished(), "{job}: {}", cluster.summary());
+        assert_eq!(succeeded_ever(&cluster), expected, "{job}, gate {gates_pods}: {}", cluster.summary());
+        assert!(cluster.live().is_empty() && cluster.still_tracked() == 0, "{job}: {}", cluster.summary());
+    }
+}
+
+/// TTL-24: the gate of a Pod that is wanted goes, whichever leader created the Pod, and if the annotation is gone.
+#[test]
+fn a_pod_that_is_wanted_starts_whoever_created_it() {
+    for job in ["P2 C2 delete-finished-pods=all", "P2 C2 indexed delete-finished-pods=all"] {
+        let mut cluster = Cluster::with(job, "");
+        cluster.hook = Box::new(|action| match action {
+            Action::PatchPod { change: PodChange::Start, .. } => Fate::Lost,
+            _ => Fate::Carried,
+        });
+        cluster.start();
+        cluster.settle();
+        let gated = |cluster: &Cluster| cluster.api.pods.values().filter(|stored| stored.view.start_gated).count();
+        assert_eq!((gated(&cluster), cluster.status().active), (2, 2), "{job}: {}", cluster.summary());
+        cluster.hook = Box::new(|_| Fate::Carried);
+        // A controller that creates no gates removes them all the same.
+        cluster.gates_pods = false;
+        cluster.restart();
+        cluster.settle();
+        assert_eq!((gated(&cluster), cluster.status().active), (0, 2), "{job}: {}", cluster.summary());
+    }
+}
+
 /// The Job selects Pods that existed before it. All of them are examined before anything is created, removed or
 /// decided, whether the controller has just started or observes the Job last.
 /// OWN-6.

@@ -69,7 +69,7 @@ impl<S: Mutation> JobController<S> {
             }
             // Judged by the server's clock, in `dead_nodes.rs`.
             Pending::LookAtPod { .. } | Pending::LookAtNode { .. } => {}
-            Pending::Discard { job, pod, revision } => {
+            Pending::Discard { job, pod, revision } | Pending::Start { job, pod, revision } => {
                 self.conditional_answered(&job, &pod, revision, answer, now, out);
             }
             Pending::Create { job, name, reason } => {

@@ -59,6 +59,9 @@ pub struct Config {
     pub unserved_after: Span,
     /// DEADLINE-7: deadlines are never early by the part of a second that a startTime does not have.
     pub exact_deadlines: bool,
+    /// TTL-23: Pods of Jobs with early deletion are created behind a gate. Needed where requests of another controller,
+    /// or of an earlier one, may be carried out at any time.
+    pub gates_pods: bool,
     pub gates: FeatureGates,
 }
 
@@ -69,6 +72,7 @@ impl Default for Config {
             limits: Limits::default(),
             unserved_after: UNSERVED_AFTER,
             exact_deadlines: false,
+            gates_pods: false,
             gates: FeatureGates::default(),
         }
     }
@@ -144,6 +148,12 @@ enum Pending {
     },
     /// The early deletion of a Pod that is counted.
     Discard {
+        job: JobUid,
+        pod: PodUid,
+        revision: Option<Revision>,
+    },
+    /// The removal of a start gate.
+    Start {
         job: JobUid,
         pod: PodUid,
         revision: Option<Revision>,

@@ -116,10 +116,14 @@ impl<S: Mutation> JobController<S> {
         for removal in plan.removals {
             self.remove(&job, &namespace, removal, out);
         }
+        for pod in plan.starts {
+            self.start(&job, &namespace, pod, out);
+        }
         let reason = effects::creation_reason(plan.creation_reason);
+        let start_gate = self.config.gates_pods && view.gates_pods() && !self.mutation.injects(Bug::NoStartGate);
         for creation in plan.creations {
             let name = creation.name.clone();
-            match pod_body(view, &creation) {
+            match pod_body(view, &creation, start_gate) {
                 Ok(body) => {
                     let pending = Pending::Create { job: job.clone(), name: name.clone(), reason };
                     self.send(out, pending, Action::CreatePod { namespace: namespace.clone(), name, body });
@@ -155,7 +159,7 @@ impl<S: Mutation> JobController<S> {
             let foreign_at = record.ledger.as_ref().map(|ledger| ledger.foreign_at());
             opened_by_list = foreign_at.filter(|at| *at > pods_at);
         }
-        self.gated.extend(plan.waits_for_pods.or(opened_by_list).map(|at| (at, slot)));
+        self.gated.extend(plan.waits_for_pods.or(opened_by_list).into_iter().chain(plan.starts_at).map(|at| (at, slot)));
         // While a write is in flight the stream may have shown that very write, and its response opens the gate.
         if plan.must_list_pods || plan.waits_for_pods.is_some() && !writing {
             let wait_until = self.want_list(slot, now);
@@ -258,6 +262,14 @@ impl<S: Mutation> JobController<S> {
         let PodRef { uid, name, revision, .. } = pod;
         let pending = Pending::Discard { job: job.clone(), pod: uid.clone(), revision };
         self.send(out, pending, Action::DeletePod { namespace: namespace.into(), name, uid: Some(uid), revision });
+    }
+
+    /// TTL-24: at this revision only, so a Pod that another leader has begun to remove does not start.
+    fn start(&mut self, job: &JobUid, namespace: &str, pod: PodRef, out: &mut Outbox) {
+        let PodRef { uid, name, revision, .. } = pod;
+        let pending = Pending::Start { job: job.clone(), pod: uid.clone(), revision };
+        let (namespace, change) = (namespace.into(), PodChange::Start);
+        self.send(out, pending, Action::PatchPod { namespace, name, uid: Some(uid), revision, change });
     }
 
     fn remove(&mut self, job: &JobUid, namespace: &str, removal: Removal, out: &mut Outbox) {

@@ -146,6 +146,11 @@ impl<S: Mutation> Ledger<S> {
             }
             self.pending.extend(new.pending_until.map(|at| (at, slot)));
         }
+        if new.start_gated {
+            self.start_gated.insert(slot);
+        } else if old.start_gated {
+            self.start_gated.remove(&slot);
+        }
         self.counts.restarts += i64::from(new.restarts) - i64::from(old.restarts);
         let mut changed = old.flags ^ new.flags;
         while changed != 0 {
@@ -404,7 +409,7 @@ impl<S: Mutation> Ledger<S> {
         let counted_failure =
             unaccounted && failed && !entry.is_ignored() && !misfit && !(mode.succeeding && entry.deleting);
         let idle = entry.busy == Busy::No;
-        let mut classification = Classification::default();
+        let mut classification = Classification { start_gated: active && entry.start_gated, ..Default::default() };
         classification.set(Flag::Active, active);
         classification.set(Flag::Ready, active && entry.ready);
         let unfenced = self.mutation.injects(Bug::ReplacesUnfenced) && entry.given_up;
@@ -434,7 +439,9 @@ impl<S: Mutation> Ledger<S> {
             classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
         }
         let limits = self.job.spec.pending_timeouts.as_deref();
-        if let Some(limits) = limits.filter(|_| active && (entry.tracked || mode.legacy) && self.is_pending(entry)) {
+        // The time behind our own gate is ours, not that of a scheduler or a node.
+        let waits = active && !entry.start_gated && (entry.tracked || mode.legacy) && self.is_pending(entry);
+        if let Some(limits) = limits.filter(|_| waits) {
             classification.pending_until = limits.due_at(entry.created_at, entry.pending.as_deref());
         }
         if (active || terminating) && entry.phase != Phase::Unknown {

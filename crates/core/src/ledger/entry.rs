@@ -40,6 +40,7 @@ pub(crate) struct Entry {
     pub epoch: u32,
     pub phase: Phase,
     pub deleting: bool,
+    pub start_gated: bool,
     pub scheduled: bool,
     pub ready: bool,
     pub tracked: bool,
@@ -88,6 +89,8 @@ pub(crate) enum Busy {
     Removing,
     /// Counted, and deleted early (TTL-14).
     Discarding,
+    /// Loses its start gate (TTL-24).
+    Starting,
     /// A request was refused; the next one is not sent before the retry time in `Ledger::refusals`.
     Refused,
 }
@@ -149,6 +152,7 @@ impl Entry {
             epoch: 0,
             phase: Phase::Pending,
             deleting: false,
+            start_gated: false,
             scheduled: false,
             ready: false,
             tracked: false,
@@ -185,6 +189,7 @@ impl Entry {
         self.restarts = pod.restarts;
         self.phase = pod.phase;
         self.deleting = pod.deleting();
+        self.start_gated = pod.start_gated;
         self.scheduled = pod.scheduled;
         self.ready = pod.ready;
         self.tracked = pod.tracked;
@@ -259,14 +264,16 @@ impl Entry {
         (self.tracked || !self.deleting) && (!mode.indexed || self.valid_index(mode).is_some())
     }
 
-    /// The first criteria of RM-2: unscheduled, then by phase, then not ready. A Pod that has already lost its
-    /// finalizer comes before all others: its removal has begun, and its result can no longer be counted (H2). Then come
-    /// those that may have lost it by our own request: another Pod in their place could be one too many.
+    /// The first criteria of RM-2: unscheduled, then by phase, first those that may not start yet (TTL-24), then not
+    /// ready. A Pod that has already lost its finalizer comes before all others: its removal has begun, and its result can
+    /// no longer be counted (H2). Then come those that may have lost it by our own request: another Pod in their place
+    /// could be one too many.
     pub fn removal_class(&self, resume: bool) -> u8 {
         let phase = match self.phase {
-            Phase::Pending => 0,
-            Phase::Unknown => 1,
-            _ => 2,
+            Phase::Pending if self.start_gated => 0,
+            Phase::Pending => 1,
+            Phase::Unknown => 2,
+            _ => 3,
         };
         let begun = match (self.tracked && resume, self.removal_unknown) {
             (false, _) => 0,
@@ -308,11 +315,13 @@ pub(crate) struct Classification {
     pub restarts: u32,
     pub flags: u32,
     pub class: u8,
+    /// Active, and has its start gate.
+    pub start_gated: bool,
 }
 
 impl Default for Classification {
     fn default() -> Self {
-        Self { index: None, pending_until: None, restarts: 0, flags: 0, class: NOWHERE }
+        Self { index: None, pending_until: None, restarts: 0, flags: 0, class: NOWHERE, start_gated: false }
     }
 }
 

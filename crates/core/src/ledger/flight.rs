@@ -44,6 +44,8 @@ pub(super) struct Flight {
     pub releases: u32,
     /// Deletions of Pods that are counted (TTL-14).
     pub discards: u32,
+    /// Removals of start gates (TTL-24).
+    pub starts: u32,
     pub releases_since: Timestamp,
     pub last_batch: usize,
     last_write_at: Option<Timestamp>,

@@ -20,6 +20,8 @@ pub(super) struct Freshness {
     newest_pod_at: Revision,
     /// The revision at which another writer released a Pod that is not accounted for in our view of the Job.
     unexplained_at: Revision,
+    /// Before this revision Pods of this Job may have come and gone unseen: a list shows what is there, and not what was.
+    unseen_before: Option<Revision>,
 }
 
 /// A revision of another writer, and the one before it, in case the last change turns out to be our own write.
@@ -54,6 +56,7 @@ impl Freshness {
             confirmed: false,
             newest_pod_at: Revision(0),
             unexplained_at: Revision(0),
+            unseen_before: None,
         }
     }
 
@@ -69,6 +72,10 @@ impl Freshness {
 
     pub fn newest_pod_at(&self) -> Revision {
         self.newest_pod_at
+    }
+
+    pub fn unseen_before(&self) -> Revision {
+        self.unseen_before.unwrap_or_default()
     }
 
     /// A revision after all that are known, for an event whose own is not.
@@ -105,6 +112,24 @@ impl Freshness {
 
     pub fn pod_observed(&mut self, at: Revision) {
         self.newest_pod_at = self.newest_pod_at.max(at);
+    }
+
+    /// A plan begins. What happened before the first one was not observed.
+    pub fn planning(&mut self, pods_at: Revision) {
+        self.unseen_before.get_or_insert(pods_at);
+    }
+
+    /// A list of Pods is complete.
+    pub fn pods_listed(&mut self, at: Revision) {
+        self.unseen_before = self.unseen_before.map(|before| before.max(at));
+    }
+
+    /// Whether our view of the Job counts every Pod that was counted and deleted before a Pod at this revision was
+    /// created. Those that we have seen go are explained; those that we have not seen were gone before a list.
+    /// A put-back bug overlooks the latter.
+    pub fn counts_all_before(&self, pod_at: Revision, any_list: bool) -> bool {
+        let counts_unseen = any_list || self.unseen_before.is_some_and(|before| self.covers(before));
+        self.covers(pod_at) && self.explains_all() && counts_unseen
     }
 
     /// Only a Job read after `at` accounts for a Pod that is missing.

@@ -85,6 +85,8 @@ pub struct Ledger<S = NoMutation> {
     fail_job: BTreeSet<(u64, Slot)>,
     misfits: BTreeSet<Slot>,
     terminating: BTreeSet<Slot>,
+    /// Active Pods that have their start gate (TTL-23).
+    start_gated: BTreeSet<Slot>,
     /// When a Pod that terminates is looked at, to find out whether its node is dead (REPL-8).
     looks: BTreeMap<Slot, Timestamp>,
     /// Pods that must not be pending for longer than until this time.
@@ -196,6 +198,7 @@ impl<S: Mutation> Ledger<S> {
             fail_job: BTreeSet::new(),
             misfits: BTreeSet::new(),
             terminating: BTreeSet::new(),
+            start_gated: BTreeSet::new(),
             looks: BTreeMap::new(),
             pending: BTreeSet::new(),
             used_attempts: IndexSet::new(),
@@ -306,7 +309,8 @@ impl<S: Mutation> Ledger<S> {
 
     /// The newest revision of Pods known before a read of the Job begins: the read confirms the Job up to here.
     pub fn newest_pod_at(&self) -> Revision {
-        self.freshness.newest_pod_at()
+        let listed_at = if self.start_gated.is_empty() { Revision(0) } else { self.freshness.unseen_before() };
+        self.freshness.newest_pod_at().max(listed_at)
     }
 
     /// The Job was read, after Pods up to `at` were known.
@@ -587,6 +591,7 @@ impl<S: Mutation> Ledger<S> {
             self.lose_entry(slot, at);
         }
         self.lists.end(at);
+        self.freshness.pods_listed(at);
     }
 
     /// A consistent list of this Job's Pods is requested now: it will contain the Pod of every creation carried out so
@@ -616,6 +621,7 @@ impl<S: Mutation> Ledger<S> {
             }
         }
         self.lists.own_at = self.lists.own_at.max(at);
+        self.freshness.pods_listed(at);
         for name in self.creations.resolved_by_list() {
             self.end_creation(&name);
         }
@@ -684,6 +690,7 @@ impl<S: Mutation> Ledger<S> {
         match busy {
             Busy::Releasing => self.flight.releases = self.flight.releases.saturating_sub(1),
             Busy::Discarding => self.flight.discards = self.flight.discards.saturating_sub(1),
+            Busy::Starting => self.flight.starts = self.flight.starts.saturating_sub(1),
             Busy::No | Busy::Deleting | Busy::Removing | Busy::Refused => {}
         }
     }

@@ -36,6 +36,10 @@ pub struct Plan {
     pub creation_reason: CreationReason,
     /// Finished Pods that are counted, and that the Job does not want to keep (TTL-14).
     pub discards: Vec<PodRef>,
+    /// Pods that may start: they lose their start gate, at this revision (TTL-24).
+    pub starts: Vec<PodRef>,
+    /// Other Pods start once the Pods are known up to this revision.
+    pub starts_at: Option<Revision>,
     /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
     pub looks: Vec<PodRef>,
     /// When to plan again if no input arrives before.
@@ -63,6 +67,7 @@ impl Plan {
             && self.removals.is_empty()
             && self.creations.is_empty()
             && self.discards.is_empty()
+            && self.starts.is_empty()
     }
 
     /// The Pods are older than the accounting of the Job: nothing can be done until they catch up.
@@ -196,6 +201,7 @@ impl<S: Mutation> Ledger<S> {
     pub fn plan(&mut self, now: Timestamp, horizon: Horizon<'_>) -> Plan {
         let Horizon { pods_at, jobs_at, elsewhere } = horizon;
         self.freshness.jobs_observed(jobs_at);
+        self.freshness.planning(pods_at.max(self.lists.own_at));
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
@@ -237,6 +243,7 @@ impl<S: Mutation> Ledger<S> {
             failure.stored = true;
             self.fail_outright(failure.clone());
         }
+        let mut manages = false;
         if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
             self.plan_deletions(&mut plan);
         } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
@@ -244,6 +251,7 @@ impl<S: Mutation> Ledger<S> {
             && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
         {
             self.manage(now, &mut plan);
+            manages = !self.job.spec.suspend && !self.halts();
         }
         if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend || self.halts() {
             plan.must_list_pods = self.creations.any_unknown();
@@ -251,6 +259,9 @@ impl<S: Mutation> Ledger<S> {
         let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
+        if manages {
+            self.plan_starts(pods_at, &mut plan);
+        }
         plan.creation_reason = self.creation_reason();
         plan
     }
@@ -524,7 +535,7 @@ impl<S: Mutation> Ledger<S> {
         let wanted = match spec.completions {
             // Creations in flight are left alone; creations of unknown outcome are not requested again.
             None if self.succeeded() > 0 && !self.mutation.injects(Bug::WorkQueueGoesOn) => {
-                self.remaining() + len(self.creations.in_flight())
+                self.remaining() - self.unstarted() + len(self.creations.in_flight())
             }
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
@@ -535,6 +546,11 @@ impl<S: Mutation> Ledger<S> {
     /// Active Pods that are not being removed.
     fn remaining(&self) -> i64 {
         self.counts.of(Flag::Active) - self.counts.of(Flag::Removing)
+    }
+
+    /// Those of them that have not started.
+    fn unstarted(&self) -> i64 {
+        len(self.start_gated.iter().filter(|slot| !self.entry(**slot).removal).count())
     }
 
     /// RM-1: Pods without a place among the indexes, and as many others as there are too many.
@@ -631,10 +647,19 @@ impl<S: Mutation> Ledger<S> {
         if self.freshness.is_confirmed() && explained { Ok(()) } else { Err(Hold::JobUnconfirmed) }
     }
 
-    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Returns those that must be
-    /// removed, now or later.
+    /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Of any Job: Pods that have
+    /// not started and never will. Returns those that must be removed, now or later.
     fn remove_misfits(&mut self, plan: &mut Plan) -> BTreeSet<Slot> {
         let mut victims: BTreeSet<Slot> = self.misfits.iter().copied().collect();
+        // TTL-24: those that never start. A work queue starts none after its first success, and without the finalizer the
+        // removal has begun.
+        let none_starts = self.halts() || (self.job.spec.completions.is_none() && self.succeeded() > 0);
+        let never = |slot: &Slot| {
+            let entry = self.entry(*slot);
+            let is_done = entry.valid_index(self.mode).is_some_and(|index| self.is_done(index));
+            none_starts || is_done || !(entry.tracked || self.mode.legacy)
+        };
+        victims.extend(self.start_gated.iter().copied().filter(never));
         for index in &self.index.crowded {
             let resume = !self.mutation.injects(Bug::RemovalNotResumed);
             let mut pods: Vec<_> = self
@@ -790,17 +815,25 @@ impl<S: Mutation> Ledger<S> {
     /// create the Pod. An index that has another Pod by now wants none.
     fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
         let unwanted = |index: CompletionIndex| {
-            let done = [&self.committed.completed, &self.committed.failed, &self.index.completed, &self.index.failed];
-            let waits = self.mode.waits_for_terminal_phase;
-            let occupies = |entry: &Entry| entry.is_active() || (waits && entry.is_terminating(self.mode));
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
             let retry_at = kept.map(|kept| self.index_retry_at(index, kept));
             index >= self.mode.index_limit
-                || done.iter().any(|set| set.contains(index))
-                || self.pods_of(index).any(|(_, entry)| occupies(entry))
+                || self.is_done(index)
+                || self.pods_of(index).any(|(_, entry)| self.occupies(entry))
                 || retry_at.is_some_and(|retry_at| now < retry_at)
         };
         missing < 0 || self.creations.unknown_indexes().any(unwanted)
+    }
+
+    /// Whether an index has completed or failed, in the stored status or by a Pod.
+    fn is_done(&self, index: CompletionIndex) -> bool {
+        let done = [&self.committed.completed, &self.committed.failed, &self.index.completed, &self.index.failed];
+        done.iter().any(|set| set.contains(index))
+    }
+
+    /// Whether a Pod keeps its place: it may yet succeed.
+    fn occupies(&self, entry: &Entry) -> bool {
+        entry.is_active() || (self.mode.waits_for_terminal_phase && entry.is_terminating(self.mode))
     }
 
     fn retry_refused(&mut self, now: Timestamp, plan: &mut Plan) {
@@ -874,6 +907,55 @@ impl<S: Mutation> Ledger<S> {
             self.flight.discards += 1;
             self.update_entry(slot, |entry| entry.busy = Busy::Discarding);
         }
+    }
+
+    /// TTL-24: Pods behind their start gate may start if the Job wants every Pod that could succeed, as far as all Pods
+    /// are known that were created before, and all that were counted and deleted before. Of two leaders the one that
+    /// decides about the later Pod knows the earlier one; so of all Pods that start, the last one had a place beside all
+    /// others.
+    fn plan_starts(&mut self, pods_at: Revision, plan: &mut Plan) {
+        // What is being removed may be too many of those that wait.
+        if self.start_gated.is_empty() || self.counts.of(Flag::InFlight) > 0 {
+            return;
+        }
+        let room = self.limits.batch.saturating_sub(self.flight.starts as usize);
+        let (any_job, any_pods) =
+            (self.mutation.injects(Bug::StartsFromOldJob), self.mutation.injects(Bug::StartsFromOldPods));
+        let any_list = self.mutation.injects(Bug::StartsFromOldList);
+        let mut starting = Vec::new();
+        for slot in self.start_gated.iter().copied().filter(|slot| self.has_place(*slot)) {
+            let at = self.entry(slot).revision;
+            if at > pods_at && !any_pods {
+                // Others may have been created before it that only the stream will show.
+                plan.starts_at = Some(plan.starts_at.map_or(at, |known| known.min(at)));
+            } else if self.freshness.counts_all_before(at, any_list) || any_job {
+                starting.push(slot);
+            } else {
+                plan.must_reread_job = true;
+            }
+        }
+        for slot in starting.into_iter().take(room) {
+            let revision = Some(self.entry(slot).revision);
+            plan.starts.push(PodRef { revision, ..self.pod_ref(slot) });
+            self.flight.starts += 1;
+            self.update_entry(slot, |entry| entry.busy = Busy::Starting);
+        }
+    }
+
+    /// Whether the Job has a place for a Pod that waits to start, beside all others that could succeed.
+    fn has_place(&self, slot: Slot) -> bool {
+        let entry = self.entry(slot);
+        if entry.busy != Busy::No || !(entry.tracked || self.mode.legacy) {
+            return false;
+        }
+        if self.mode.indexed {
+            let places = |index| self.pods_of(index).filter(|(_, entry)| self.occupies(entry)).count();
+            return entry.valid_index(self.mode).is_some_and(|index| !self.is_done(index) && places(index) == 1);
+        }
+        let waits = self.mode.waits_for_terminal_phase;
+        let others = if waits { self.counts.of(Flag::Terminating) } else { 0 };
+        let completions = self.job.spec.completions.map(i64::from);
+        completions.is_none_or(|most| self.succeeded() + self.counts.of(Flag::Active) + others <= most)
     }
 
     /// REPL-8. Not part of what makes a plan non-empty: nothing is written.

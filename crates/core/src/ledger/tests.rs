@@ -1301,6 +1301,185 @@ fn pods_that_must_go_hold_up_creations() {
     }
 }
 
+// ---- start gates ----
+
+fn start_gated(mut pod: Value) -> Value {
+    pod["spec"]["schedulingGates"] = json!([{"name": "example.com/other"}, {"name": "tally.dev/counted-once"}]);
+    pod
+}
+
+fn started(plan: &Plan) -> Vec<(&str, Option<Revision>)> {
+    plan.starts.iter().map(|pod| (pod.name.as_str(), pod.revision)).collect()
+}
+
+fn removed(plan: &Plan) -> Vec<&str> {
+    plan.removals.iter().map(|removal| removal.name.as_str()).collect()
+}
+
+/// TTL-24: the Job as of the Pod, and all that may have been counted and deleted before it.
+#[test]
+fn a_pod_starts_once_the_job_and_all_pods_are_known_as_of_its_creation() {
+    let mut bench = Bench::new(&discards("all", json!({"completions": 9})));
+    bench.jobs_at = 40;
+    bench.sees(start_gated(pod("a", 50, "Pending")));
+    let plan = bench.plan();
+    assert_eq!((started(&plan), plan.must_reread_job), (vec![], true), "the Job is older than the Pod");
+    bench.jobs_at = 99;
+    let plan = bench.plan();
+    assert_eq!((started(&plan), plan.must_reread_job), (vec![], true), "Pods may have come and gone before the first plan");
+    // The Job is read.
+    let at = bench.ledger.newest_pod_at();
+    assert_eq!(at, Revision(100));
+    bench.ledger.job_confirmed(at);
+    let plan = bench.plan();
+    assert_eq!((started(&plan), plan.must_reread_job), (vec![("a", Some(Revision(50)))], false));
+    assert!(bench.plan().starts.is_empty(), "requested once");
+    // Refused: repeated later.
+    bench.ledger.pod_refused(&uid("a"), bench.now);
+    assert!(bench.plan().starts.is_empty());
+    bench.passes(1_000);
+    assert_eq!(started(&bench.plan()), [("a", Some(Revision(50)))]);
+    bench.sees(pod("a", 105, "Pending"));
+    bench.ledger.pod_answered(&uid("a"));
+    assert!(bench.plan().starts.is_empty());
+    assert_eq!(bench.ledger.flight.starts, 0);
+}
+
+/// TTL-24: a Pod that only a response has shown may have others before it that the stream has yet to show.
+#[test]
+fn a_pod_does_not_start_before_the_stream_has_shown_the_pods_before_it() {
+    let mut bench = Bench::new(&discards("all", json!({"completions": 1})));
+    bench.plan();
+    bench.jobs_at = 200;
+    let late = pod_view(&start_gated(pod("late", 120, "Pending")));
+    bench.ledger.observe_response(&late, Revision(100), bench.now);
+    let plan = bench.plan();
+    assert!(plan.starts.is_empty() && !plan.must_reread_job, "{plan:?}");
+    assert_eq!(plan.starts_at, Some(Revision(120)));
+    // Another leader has created one for the same completion, and it runs.
+    bench.sees(pod("other", 110, "Running"));
+    bench.pods_at = 120;
+    let plan = bench.plan();
+    assert_eq!((started(&plan), removed(&plan)), (vec![], vec!["late"]));
+    bench.ledger.pod_gone_by_response(&uid("late"));
+    // Without that one it starts, also if a list of the Job's Pods shows it first.
+    for listed in [false, true] {
+        let mut bench = Bench::new(&discards("all", json!({"completions": 1})));
+        bench.plan();
+        bench.jobs_at = 200;
+        match listed {
+            true => bench.ledger.pods_listed(&[Arc::new(late.clone())], Revision(130), Revision(100), bench.now),
+            false => {
+                bench.ledger.observe_pod(&late, bench.now);
+                bench.pods_at = 120;
+            }
+        }
+        assert_eq!(started(&bench.plan()), [("late", Some(Revision(120)))], "{listed}");
+    }
+}
+
+/// TTL-24: a list shows what is there. What it does not show may have been counted after our view of the Job.
+#[test]
+fn a_pod_does_not_start_by_a_job_that_is_older_than_a_list_of_pods() {
+    for own in [false, true] {
+        let mut bench = Bench::new(&discards("all", json!({"completions": 2, "parallelism": 2})));
+        bench.plan();
+        bench.jobs_at = 140;
+        let waiting = Arc::new(pod_view(&start_gated(pod("a", 120, "Pending"))));
+        if own {
+            bench.ledger.pods_listed(&[waiting], Revision(150), Revision(100), bench.now);
+        } else {
+            bench.ledger.relist_begins();
+            bench.ledger.observe_pod(&waiting, bench.now);
+            bench.ledger.relist_ends(Revision(150));
+            bench.pods_at = 150;
+        }
+        let plan = bench.plan();
+        assert!(plan.starts.is_empty() && plan.must_reread_job, "{own}: {plan:?}");
+        bench.jobs_at = 150;
+        assert_eq!(started(&bench.plan()).len(), 1, "{own}");
+    }
+}
+
+/// TTL-24: what starts and what is removed, of a Job with a success that is counted and gone.
+#[test]
+fn a_pod_starts_only_if_the_job_wants_all_pods_that_could_succeed() {
+    let gated = |name: &str| start_gated(pod(name, 60, "Pending"));
+    let check = |spec: Value, pods: Vec<Value>, starts: &[&str], removals: &[&str]| {
+        let case = format!("{spec} {pods:?}");
+        let mut job = with_status(discards("all", spec), json!({"succeeded": 1}));
+        if job["spec"]["completionMode"] == "Indexed" {
+            job["status"]["completedIndexes"] = "0".into();
+        }
+        if job["spec"]["backoffLimitPerIndex"].is_number() {
+            job["status"]["failedIndexes"] = "5".into();
+        }
+        let mut bench = Bench::new(&job);
+        pods.into_iter().for_each(|pod| bench.sees(pod));
+        let plan = bench.plan();
+        assert_eq!(removed(&plan), removals, "{case}");
+        // Nothing starts beside a removal.
+        assert!(removals.is_empty() || plan.starts.is_empty(), "{case}");
+        plan.removals.iter().for_each(|removal| bench.ledger.pod_gone_by_response(&removal.uid));
+        let plan = if removals.is_empty() { plan } else { bench.plan() };
+        assert_eq!(started(&plan).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), starts, "{case}");
+    };
+    let two = || json!({"completions": 2, "parallelism": 2});
+    check(two(), vec![gated("a")], &["a"], &[]);
+    check(two(), vec![gated("a"), pod("b", 50, "Running")], &[], &["a"]);
+    check(two(), vec![gated("a"), pod("b", 50, "Pending")], &[], &["a"]);
+    check(two(), vec![gated("a"), pod("b", 50, "Succeeded")], &[], &["a"]);
+    // A Pod that terminates may yet succeed, if the Job waits for its end.
+    let ends = || deleting(pod("b", 50, "Running"));
+    check(two(), vec![gated("a"), ends()], &["a"], &[]);
+    check(json!({"completions": 2, "parallelism": 2, "podReplacementPolicy": "Failed"}), vec![gated("a"), ends()], &[], &[]);
+    // Its removal has begun.
+    check(two(), vec![released(gated("a"))], &[], &["a"]);
+    // More than parallelism, and not more than completions: those that stay may start.
+    check(json!({"completions": 9, "parallelism": 1}), vec![gated("a"), pod("b", 50, "Running")], &[], &["a"]);
+    // A work queue starts nothing after its first success.
+    check(json!({"completions": null, "parallelism": 2}), vec![gated("a"), pod("b", 50, "Running")], &[], &["a"]);
+    check(json!({"completions": 2, "suspend": true}), vec![gated("a")], &[], &["a"]);
+    let indexed = || json!({"completionMode": "Indexed", "completions": 9, "parallelism": 9});
+    let of = |name: &str, index| at_index(gated(name), index);
+    check(indexed(), vec![of("a", 0), of("b", 1), of("c", 9)], &["b"], &["a", "c"]);
+    check(indexed(), vec![of("a", 1), at_index(pod("b", 50, "Running"), 1)], &[], &["a"]);
+    check(indexed(), vec![of("a", 1), at_index(pod("b", 50, "Succeeded"), 1)], &[], &["a"]);
+    let mut limited = indexed();
+    merge(&mut limited, json!({"backoffLimitPerIndex": 1, "backoffLimit": i32::MAX}));
+    check(limited, vec![of("a", 5), of("b", 6)], &["b"], &["a"]);
+}
+
+/// TTL-24, BLPI-11: a Job that lets its Pods end starts none.
+#[test]
+fn a_pod_that_has_not_started_goes_when_the_job_halts() {
+    let spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 0,
+        "backoffLimit": i32::MAX, "maxFailedIndexes": 0});
+    let mut job = with_status(job(spec), json!({"failed": 1, "failedIndexes": "0"}));
+    job["metadata"]["annotations"] = json!({"tally.dev/delete-finished-pods": "all", "tally.dev/halt": "soon"});
+    let mut bench = Bench::new(&job);
+    bench.sees(at_index(start_gated(pod("a", 20, "Pending")), 1));
+    bench.sees(at_index(pod("b", 21, "Running"), 2));
+    let plan = bench.plan();
+    assert_eq!((started(&plan), removed(&plan), plan.held), (vec![], vec!["a"], Some(Hold::Halting)));
+}
+
+/// TTL-25: the time behind the gate is not the scheduler's, and the Pod is active.
+#[test]
+fn a_pod_behind_its_gate_is_active_and_not_pending_for_too_long() {
+    for (gated, fails) in [(true, false), (false, true)] {
+        let mut job = discards("all", json!({"completions": 2, "parallelism": 1}));
+        job["metadata"]["annotations"]["tally.dev/pending-timeout"] = "10s".into();
+        let mut bench = Bench::new(&job);
+        bench.jobs_at = 15;
+        let waiting = pod("a", 20, "Pending");
+        bench.sees(if gated { start_gated(waiting) } else { waiting });
+        bench.passes(60_000);
+        let status = bench.plan().status.expect("the live counts differ").status;
+        assert_eq!((status.active, status.is_true(condition::FAILURE_TARGET)), (1, fails), "{gated}");
+    }
+}
+
 // ---- feature gates ----
 
 fn gated(job: &Value, off: &[Gate]) -> Bench {

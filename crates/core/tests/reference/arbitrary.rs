@@ -108,6 +108,7 @@ pub fn plain_pod(number: u128, change: impl FnOnce(&mut PodView)) -> PodView {
         phase: Phase::Running,
         deleting: false,
         tracked: true,
+        start_gated: false,
         scheduled: true,
         ready: false,
         index: None,
@@ -402,6 +403,7 @@ pub struct PodSeed {
     pub phase: Phase,
     pub deleting: bool,
     pub tracked: bool,
+    pub start_gated: bool,
     pub scheduled: bool,
     pub ready: bool,
     pub index: Option<u32>,
@@ -434,7 +436,7 @@ pub fn phase() -> impl Strategy<Value = Phase> {
 prop_compose! {
     pub fn pod_seed()(
         (phase, deleting, tracked) in (phase(), rarely(0.25), rarely(0.8)),
-        (scheduled, ready, ready_changed_at) in (rarely(0.8), rarely(0.5), of(past())),
+        (start_gated, scheduled, ready, ready_changed_at) in (rarely(0.1), rarely(0.8), rarely(0.5), of(past())),
         index in weighted(0.95, prop_oneof![9 => 0..6u32, 1 => 6..9u32]),
         attempt in weighted(0.9, 0..6u32),
         (failure_count, ignored_failure_count) in (0..5u32, prop_oneof![3 => Just(0u32), 1 => 1..4u32]),
@@ -443,9 +445,13 @@ prop_compose! {
         (code, side_code) in (of(1..5i32), weighted(0.2, 1..5i32)),
         (disrupted, newer) in (rarely(0.3), rarely(0.2)),
     ) -> PodSeed {
-        PodSeed {
-            phase, deleting, tracked, scheduled, ready, index, attempt, failure_count, ignored_failure_count,
-            restarts, finished_at, ready_changed_at, code, side_code, disrupted, newer,
+        let seed = PodSeed {
+            phase, deleting, tracked, start_gated, scheduled, ready, index, attempt, failure_count,
+            ignored_failure_count, restarts, finished_at, ready_changed_at, code, side_code, disrupted, newer,
+        };
+        match start_gated {
+            true => PodSeed { phase: Phase::Pending, scheduled: false, ready: false, code: None, ..seed },
+            false => seed,
         }
     }
 }
@@ -474,6 +480,7 @@ pub fn pod(number: u128, seed: &PodSeed, indexed: bool) -> PodView {
         controller: None,
         tracked: seed.tracked,
         phase: seed.phase,
+        start_gated: seed.start_gated,
         scheduled: seed.scheduled,
         ready: seed.ready,
         ready_changed_at: seed.ready_changed_at,

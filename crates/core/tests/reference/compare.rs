@@ -75,6 +75,12 @@ pub fn check(plan: &Plan, expected: &Expected, facts: &Facts, memory: Memory) ->
     if !deletions.is_subset(&expected.deletions) {
         return Err(format!("deletions {deletions:?}, expected of {:?}", expected.deletions));
     }
+    let starts: BTreeSet<PodUid> = plan.starts.iter().map(|pod| pod.uid.clone()).collect();
+    same!("each started once", starts.len(), plan.starts.len());
+    same!("as many starts", starts.len(), expected.starts.len().min(facts.limits.batch));
+    if !starts.is_subset(&expected.starts) {
+        return Err(format!("starts {starts:?}, expected of {:?}", expected.starts));
+    }
     let removals: BTreeSet<&PodUid> = plan.removals.iter().map(|pod| &pod.uid).collect();
     same!("each removed once", removals.len(), plan.removals.len());
     if too_many || (expected.must_reread_job && expected.victims > facts.limits.batch) {

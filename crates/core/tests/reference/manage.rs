@@ -20,7 +20,7 @@ impl<'a> Look<'a> {
         let parallelism = i64::from(spec.parallelism.max(0));
         let wanted = match spec.completions {
             _ if spec.suspend => 0, // SUSP-2
-            None if self.succeeded() > 0 => active,
+            None if self.succeeded() > 0 => active - self.count(|pod| self.active(pod) && pod.start_gated),
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
         };
@@ -91,9 +91,40 @@ impl<'a> Look<'a> {
                 if outlived { rest.push(*pod) } else { victims.push(*pod) }
             }
         }
+        if !self.facts.job.spec.suspend {
+            // TTL-24: they will never start.
+            let spec = &self.facts.job.spec;
+            let no_more = (self.facts.job.halts_soon && self.failed_too_many())
+                || (spec.completions.is_none() && self.succeeded() > 0);
+            let done = |pod: &PodView| self.index(pod).is_some_and(|index| self.is_done(index));
+            let (never, others) =
+                rest.into_iter().partition(|pod| pod.start_gated && (no_more || done(pod) || !pod.tracked));
+            rest = others;
+            victims.extend::<Vec<_>>(never);
+        }
         let more = at_least.saturating_sub(victims.len());
         victims.extend(rest.into_iter().take(more));
         victims
+    }
+
+    /// TTL-24: a Pod starts beside all others that could succeed, once the Job is known as of all Pods.
+    pub(super) fn start(&self, plan: &mut Expected) {
+        let Facts { job, jobs_at, pods_at, .. } = self.facts;
+        let could = |pod: &PodView| self.active(pod) || (self.failed_only() && self.terminating(pod));
+        let has_place = |pod: &PodView| match (job.spec.is_indexed(), job.spec.completions) {
+            (true, _) => self.index(pod).is_some_and(|index| {
+                !self.is_done(index) && self.count(|other| self.index(other) == Some(index) && could(other)) == 1
+            }),
+            (false, Some(completions)) => self.succeeded() + self.count(could) <= i64::from(completions),
+            (false, None) => true,
+        };
+        let waiting = self.pods().filter(|pod| self.active(pod) && pod.start_gated && pod.tracked);
+        let waiting: BTreeSet<_> = waiting.filter(|pod| has_place(pod)).map(|pod| pod.uid.clone()).collect();
+        if job.revision.max(*jobs_at) >= *pods_at {
+            plan.starts = waiting;
+        } else {
+            plan.must_reread_job |= !waiting.is_empty();
+        }
     }
 
     /// Our view of the Job is at least as new as the Pod, so that it may decide about the Pod.

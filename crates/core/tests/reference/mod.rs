@@ -72,8 +72,10 @@ impl std::fmt::Debug for Facts {
 
 pub fn line(pod: &PodView) -> String {
     let marks =
-        [(pod.tracked, "tracked"), (pod.deleting(), "deleting"), (pod.scheduled, "scheduled"), (pod.ready, "ready")];
-    let marks: Vec<&str> = marks.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+        [(pod.tracked, "tracked"), (pod.deleting(), "deleting"), (pod.scheduled, "scheduled"), (pod.ready, "ready")]
+            .into_iter()
+            .chain([(pod.start_gated, "start-gated")]);
+    let marks: Vec<&str> = marks.filter(|(is, _)| *is).map(|(_, name)| name).collect();
     format!(
         "{} {} at {} {:?} index {:?} {} failures {}+{} restarts {:?} finished {:?} created {:?} ready since {:?} {:?} {:?}",
         pod.uid,
@@ -116,6 +118,8 @@ pub struct Expected {
     /// order, and before all others.
     pub forced: BTreeSet<PodUid>,
     pub creations: Vec<NewPod>,
+    /// Pods that lose their start gate, any `limits.batch` of them (TTL-24).
+    pub starts: BTreeSet<PodUid>,
     /// Creations of unknown outcome must not be repeated: only a list of the Pods shows what became of them.
     pub must_list_pods: bool,
     pub wake_at: Option<Timestamp>,
@@ -212,6 +216,10 @@ pub fn plan(facts: &Facts) -> Expected {
         } else {
             plan.releases.insert(pod.uid.clone(), look.release(pod));
         }
+    }
+    let ends = look.facts.job.halts_soon && look.failed_too_many();
+    if decision.is_none() && !facts.job.deleting && !facts.job.spec.suspend && !ends && plan.removals.is_empty() {
+        look.start(&mut plan);
     }
     plan
 }
@@ -547,7 +555,9 @@ impl<'a> Look<'a> {
         }
         // PENDING-2, PENDING-3: of several Pods the one that is due first.
         let limits = spec.pending_timeouts.as_deref().filter(|_| !spec.suspend);
-        let pending = || self.pods().filter(|pod| pod.tracked && pod.phase == Phase::Pending && !pod.deleting());
+        // TTL-25: not behind the start gate.
+        let waits = |pod: &&PodView| pod.tracked && pod.phase == Phase::Pending && !pod.deleting() && !pod.start_gated;
+        let pending = || self.pods().filter(waits);
         let due = |pod: &PodView| limits?.due_at(pod.created_at, pod.pending.as_deref());
         if let Some(due_at) = pending().filter_map(due).min() {
             let mut late = pending().filter(|pod| due(pod) == Some(due_at));
@@ -767,9 +777,10 @@ impl<'a> Look<'a> {
 /// RM-2, and before it: a Pod without the finalizer is removed first, because its removal has begun (H2).
 pub fn removal_order(pod: &PodView) -> impl Ord + use<> {
     let phase = match pod.phase {
-        Phase::Pending => 0,
-        Phase::Unknown => 1,
-        _ => 2,
+        Phase::Pending if pod.start_gated => 0,
+        Phase::Pending => 1,
+        Phase::Unknown => 2,
+        _ => 3,
     };
     let latest_first = |at: Option<Timestamp>| at.map(|at| std::cmp::Reverse(at.seconds()));
     let created_at = Some(pod.created_at).filter(|at| *at != Timestamp::default());

@@ -27,7 +27,7 @@ use tally_runtime::driver::reflector::Reflector;
 use tally_runtime::driver::requests::Requests;
 use tally_runtime::lease::Change;
 
-use crate::action::Action;
+use crate::action::{Action, PodChange};
 use crate::archive::Version;
 use crate::cluster::Role;
 use crate::counters::Sometimes;
@@ -325,7 +325,9 @@ impl<S: Mutation> World<S> {
                 self.evidence.removals_asked.insert((at, incarnation, call.name.clone()));
             }
             Verb::StrategicPatch => {
-                if let Action::PatchPod { name, revision: Some(_), .. } = Action::of(call) {
+                if let Action::PatchPod { name, revision: Some(_), change, .. } = Action::of(call)
+                    && change != PodChange::Start
+                {
                     self.evidence.removals_asked.insert((at, incarnation, name));
                 }
             }

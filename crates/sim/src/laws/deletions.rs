@@ -1,6 +1,6 @@
 //! I26: a controller deletes a finished Pod only if that is asked for, and no later leader needs the Pod.
 
-use tally_core::ids::PodUid;
+use tally_core::ids::{JobUid, PodUid};
 use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
@@ -29,6 +29,12 @@ fn expired(pod: &Pod) -> Option<Timestamp> {
 }
 
 impl Laws {
+    /// Whether a Job wants some of its Pods to go once they are counted (TTL-14).
+    pub(crate) fn deletes_early(&self, job: &JobUid) -> bool {
+        let job = self.history.jobs.get(job).and_then(|life| life.now());
+        job.and_then(|job| job.metadata.annotations.get(EARLY)).is_some_and(|text| text == "all" || text == "succeeded")
+    }
+
     /// That the Pod is counted is for the oracle to check, which follows every UID.
     pub(super) fn check_deletion(&mut self, uid: &PodUid, context: Context, now: Timestamp) {
         let Some(life) = self.history.pods.get(uid) else { return };

@@ -292,6 +292,13 @@ struct Owner {
 struct PodSpec {
     #[serde(default)]
     init_containers: Vec<InitContainer>,
+    #[serde(default)]
+    scheduling_gates: Vec<Gate>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Gate {
+    name: CompactString,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -409,7 +416,12 @@ impl Pod {
 
     /// It has the finalizer, is to run, and does not run yet.
     pub(crate) fn waits_to_start(&self) -> bool {
-        self.phase == Phase::Pending && !self.deleting() && self.tracked()
+        self.phase == Phase::Pending && !self.deleting() && self.tracked() && !self.start_gated()
+    }
+
+    /// TTL-23.
+    pub(crate) fn start_gated(&self) -> bool {
+        self.spec.scheduling_gates.iter().any(|gate| gate.name == "tally.dev/counted-once")
     }
 
     /// COUNT-1.

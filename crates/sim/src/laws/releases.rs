@@ -4,6 +4,7 @@ use tally_core::ids::PodUid;
 
 use super::Laws;
 use super::history::PodLife;
+use super::indexes::read;
 use super::read::{Job, Pod};
 use crate::api::Actor;
 use crate::oracle::Context;
@@ -11,8 +12,8 @@ use crate::oracle::Context;
 impl Laws {
     /// I24: a controller removes the finalizer of a running Pod only if the Job, as it was when the controller looked
     /// or at any time since, wants the Pod gone: the Job is deleted, finished, suspended, has no such index or another
-    /// Pod for it, or has more Pods than it wants. Pods that the same controller is already removing do not count among
-    /// these.
+    /// Pod for it, or has more Pods than it wants; or the Pod has not started, and the Job starts no more (TTL-24). Pods
+    /// that the same controller is already removing do not count among these.
     pub(super) fn check_release(&mut self, uid: &PodUid, actor: Actor, context: Context) {
         let Some(life) = self.history.pods.get(uid) else { return };
         let [.., before, after] = life.versions.as_slice() else { return };
@@ -36,9 +37,20 @@ impl Laws {
             let active: Vec<&Pod> = others().filter_map(|(_, life)| life.since(context.pods_at).find(ran)).collect();
             wants_gone(job, pod, active.len() as i64 + 1, succeeded)
                 || (job.indexed() && active.iter().any(|other| other.index == pod.index))
+                || (pod.start_gated() && self.starts_no_more(job, pod, succeeded))
         });
         let name = after.pod.metadata.name.clone();
         self.require(wanted, "I24", || format!("{name} ran and was released, and its removal was not wanted"));
+    }
+
+    /// TTL-24: it halts, it is a work queue with a success, or the index is done.
+    fn starts_no_more(&self, job: &Job, pod: &Pod, succeeded: i64) -> bool {
+        let ended = |life: &PodLife| life.ever().any(|other| other.index == pod.index && other.ended());
+        let listed = |text: &str| pod.index.is_some_and(|index| read(text, job.index_limit()).contains(&index));
+        let done = listed(&job.status.completed_indexes)
+            || listed(job.status.failed_indexes.as_deref().unwrap_or_default())
+            || self.history.pods_of(&job.metadata.uid).any(|(_, life)| ended(life));
+        job.halts() || (job.spec.completions.is_none() && succeeded > 0) || (job.indexed() && done)
     }
 
     /// How many successes there really were, by index if the Job has indexes.

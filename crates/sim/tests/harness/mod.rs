@@ -101,6 +101,8 @@ pub struct Cluster {
     pub api: Api,
     pub replicas: Vec<Replica>,
     pub limits: Limits,
+    /// Of the controllers that start from now on: TTL-23.
+    pub gates_pods: bool,
     pub hook: Hook,
     pub performed: Vec<Performed>,
     pub events: Vec<Event>,
@@ -129,7 +131,7 @@ pub fn uncounted(succeeded: &str, failed: &str) -> String {
 /// Of `P2 C5 BL6 BLPI1 MAXF0 D10 TTL5`, `C-` for no completions, `indexed`, `suspend`, `OnFailure`, `replace=Failed`,
 /// `FailJob=3` (also FailIndex, Count, Ignore; a word instead of a code is a Pod condition), `success=2`,
 /// `managedBy=x`, `mode=Odd`, `emptypolicy`, `label=x` (selects by a label set by the user), `backoff-base=1s` (also
-/// backoff-max, backoff-jitter, halt: annotations).
+/// backoff-max, backoff-jitter, halt, delete-finished-pods: annotations).
 pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: &str) -> String {
     let mut spec = Vec::new();
     let mut rules = Vec::new();
@@ -174,7 +176,9 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
         } else if let Some(value) = number("success=") {
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
         } else if let Some((annotation, value)) =
-            token.split_once('=').filter(|(word, _)| word.starts_with("backoff-") || *word == "halt")
+            token.split_once('=').filter(|(word, _)| {
+                word.starts_with("backoff-") || ["halt", "delete-finished-pods"].contains(word)
+            })
         {
             annotations.push(format!("\"tally.dev/{annotation}\":\"{value}\""));
         } else if let Some(value) = text("label=") {
@@ -219,6 +223,7 @@ impl Cluster {
             api: Api::starting_at(START),
             replicas: Vec::new(),
             limits: Limits::default(),
+            gates_pods: true,
             hook: Box::new(|_| Fate::Carried),
             performed: Vec::new(),
             events: Vec::new(),
@@ -361,7 +366,11 @@ impl Cluster {
 
     // ---- nodes and users ----
 
+    /// A Pod that runs ends. One behind its start gate does not run.
     pub fn end(&mut self, pod: &Key, phase: Phase, code: i32) {
+        if self.api.pods.get(pod).is_some_and(|stored| stored.view.start_gated) {
+            return;
+        }
         let now = self.api.now.truncated();
         self.api.edit_pod(pod, Actor::Node, |pod| {
             pod.phase = phase;
@@ -431,8 +440,9 @@ impl Cluster {
 
     fn start_with(&mut self, manager: Option<&str>, jobs_at: Revision, pods_at: Revision) -> usize {
         let managed_by = manager.map(Into::into);
+        let config = Config { managed_by, limits: self.limits, gates_pods: self.gates_pods, ..Config::default() };
         self.replicas.push(Replica {
-            controller: JobController::new(Config { managed_by, limits: self.limits, ..Config::default() }),
+            controller: JobController::new(config),
             ttl: TtlController::default(),
             cursors: [0; 2],
             flights: Vec::new(),
@@ -748,6 +758,7 @@ fn requests_text(actions: &[&Action]) -> Vec<String> {
             }
             Action::DeletePod { .. } => *others.entry("delete").or_default() += 1,
             Action::PatchPod { change: PodChange::Release, .. } => *others.entry("release").or_default() += 1,
+            Action::PatchPod { change: PodChange::Start, .. } => *others.entry("start").or_default() += 1,
             Action::PatchPod { change: PodChange::Adopt { .. }, .. } => *others.entry("adopt").or_default() += 1,
             Action::PatchPod { change: PodChange::Disown { .. }, .. } => *others.entry("disown").or_default() += 1,
             Action::DeleteJob { .. } => *others.entry("delete job").or_default() += 1,

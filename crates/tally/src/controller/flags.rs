@@ -71,7 +71,9 @@ impl Names {
             match name {
                 Name::After => Box::new(AfterController::new(managed_by.map(Into::into))),
                 Name::Job => {
-                    let config = Config { managed_by: managed_by.map(Into::into), gates, ..Config::default() };
+                    let managed_by = managed_by.map(Into::into);
+                    // Other controllers may lead too, or have led: what they have requested may be carried out late.
+                    let config = Config { managed_by, gates, gates_pods: true, ..Config::default() };
                     Box::new(JobController::new(config))
                 }
                 Name::Ttl => Box::new(TtlController::new(default_ttl)),

@@ -79,6 +79,61 @@ async fn what_two_leaders_make_is_made_and_counted_once() {
     }
 }
 
+/// I14, TTL-23, TTL-24: counted Pods are deleted and their names are free, while leaders are stopped in the middle of what they do
+/// and go on later. Which one is stopped, and when it goes on, depends on what is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_leaders_that_are_stopped_make_late_does_no_work_twice() {
+    const JOBS_AT_ONCE: usize = 6;
+    const COMPLETIONS: u64 = 12;
+    let rounds = setting("TALLY_FAULT_RUNS").unwrap_or(2) as usize;
+    let cluster = Cluster::start().await;
+    let truth = Truth::begin(&cluster.api).await;
+    let lead = |name| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
+    let mut leaders = [lead("left"), lead("middle"), lead("right")];
+    for leader in &mut leaders {
+        leader.until("ready", |leader| leader.said().contains("metrics are at") && leader.get("/readyz").0 == 200);
+    }
+    for round in 0..rounds {
+        for nth in 0..JOBS_AT_ONCE {
+            let mode = ["NonIndexed", "Indexed"][nth % 2];
+            let mut job = job(&format!("early-{round}-{nth}"), mode, COMPLETIONS, 1 + nth as u64 % 3);
+            job["metadata"]["annotations"] = json!({"tally.dev/delete-finished-pods": "all"});
+            make(&cluster.api, &job).await;
+        }
+        let counted = || {
+            let told = truth.told();
+            told.jobs.values().map(|job| job.object["status"]["succeeded"].as_u64().unwrap_or(0)).sum::<u64>()
+        };
+        let until = Instant::now() + 4 * GIVE_UP_AFTER;
+        let finished = || {
+            let told = truth.told();
+            told.jobs.len() == JOBS_AT_ONCE * (round + 1) && told.jobs.values().all(|job| job.finished())
+        };
+        let mut turn = 0;
+        while !finished() {
+            // One of the three is stopped until the others have counted a few more.
+            let stopped = &leaders[turn % leaders.len()];
+            stopped.signal("STOP");
+            let enough = counted() + 2 + turn as u64 % 7;
+            while counted() < enough && !finished() {
+                assert!(Instant::now() < until, "{} counted, {enough} awaited", counted());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            stopped.signal("CONT");
+            turn += 1;
+        }
+    }
+    wait(&cluster, &truth, "finished", |story| story.finished()).await;
+    let told = truth.told();
+    for (uid, story) in &told.jobs {
+        let succeeded: Vec<&PodStory> = told.pods_of(uid).filter(|pod| pod.phase == "Succeeded").collect();
+        assert_eq!(story.object["status"]["succeeded"], COMPLETIONS, "{}", story.object["status"]);
+        assert_eq!(succeeded.len() as u64, COMPLETIONS, "{}: {succeeded:#?}", story.name);
+        assert!(told.pods_of(uid).all(|pod| pod.ever_start_gated), "{}", story.name);
+    }
+    assert!(told.pods.values().filter(|pod| pod.gone).count() > 0, "no Pod was deleted early");
+}
+
 /// Polls until `is` holds for every Job that still exists and no Pod has the tracking finalizer.
 pub async fn wait(cluster: &Cluster, truth: &Truth, what: &str, is: impl Fn(&crate::truth::JobStory) -> bool) {
     let until = Instant::now() + 4 * GIVE_UP_AFTER;

@@ -31,6 +31,8 @@ pub struct PodStory {
     pub exit_codes: Vec<i64>,
     pub tracked: bool,
     pub ever_tracked: bool,
+    /// It was created behind the gate of Jobs with early deletion (TTL-23).
+    pub ever_start_gated: bool,
     pub released: Option<Release>,
     pub gone: bool,
     pub revision: u64,
@@ -224,6 +226,8 @@ impl Told {
         }
         pod.tracked = tracked;
         pod.ever_tracked |= tracked;
+        let gates = object["spec"]["schedulingGates"].as_array();
+        pod.ever_start_gated |= gates.is_some_and(|all| all.iter().any(|gate| gate["name"] == "tally.dev/counted-once"));
         let (live, active) = (pod.live(), pod.live() && !pod.deleting);
         let job = pod.job.clone();
         if !before.is_empty() {
