@@ -249,6 +249,27 @@ pub enum Bug {
     InterimWithoutGates,
     /// An explanation does not know back-offs: a Job that waits for one stands still for an unknown reason.
     BackoffUnexplained,
+    // From here on: only a rare order of events shows them.
+    /// REPL-8: only the clock of the controller says how long a Pod has terminated.
+    JudgesByOwnClock,
+    /// A bookmark inside a list is taken for its end.
+    BookmarkEndsList,
+    /// A Pod that a response shows while Pods are listed counts as part of the list.
+    ResponseIsListed,
+    /// After a status write of unknown outcome the Pods are believed to be as new as the Job that is read.
+    LostWriteOpensGate,
+    /// S18: the successes of a status write whose outcome is unknown are forgotten.
+    LostWriteForgotten,
+    /// A Pod that is gone according to a response is brought back by an older event.
+    GoneWithoutTombstone,
+    /// The late response to a creation brings back a Pod that has come and gone.
+    LateCreationRevives,
+    /// A Job that was read late takes the place of a newer one.
+    OlderJobAdopted,
+    /// A Pod is changed regardless of its current revision.
+    UnconditionalRelease,
+    /// A Pod is deleted regardless of its current revision.
+    UnconditionalDelete,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -371,6 +392,16 @@ pub const BUGS: &[Bug] = &[
     Bug::LegacyTrackedAgain,
     Bug::InterimWithoutGates,
     Bug::BackoffUnexplained,
+    Bug::JudgesByOwnClock,
+    Bug::BookmarkEndsList,
+    Bug::ResponseIsListed,
+    Bug::LostWriteOpensGate,
+    Bug::LostWriteForgotten,
+    Bug::GoneWithoutTombstone,
+    Bug::LateCreationRevives,
+    Bug::OlderJobAdopted,
+    Bug::UnconditionalRelease,
+    Bug::UnconditionalDelete,
 ];
 
 /// Which bugs the code contains.

@@ -59,6 +59,22 @@ async fn a_stream_has_the_state_and_then_its_changes() {
     assert!(asked.contains("as=PartialObjectMetadata"), "{asked}");
 }
 
+/// Only the bookmark that says so ends the state.
+#[tokio::test]
+async fn a_bookmark_inside_the_state_does_not_end_it() {
+    let plain = r#"{"metadata":{"resourceVersion":"9"}}"#;
+    let end = |at: u32, value: &str| {
+        format!(
+            r#"{{"metadata":{{"resourceVersion":"{at}","annotations":{{"k8s.io/initial-events-end":"{value}"}}}}}}"#
+        )
+    };
+    let bookmark = |object: &str| event("BOOKMARK", object);
+    let no = bookmark(&end(9, "false"));
+    let text = [event("ADDED", "1"), bookmark(plain), no, event("ADDED", "2"), bookmark(&end(7, "true"))].concat();
+    let (remote, _) = server(move |_| Some((200, text.clone()))).await;
+    assert_eq!(all(&remote, Stream::of(Kind::POD), STATE).await.unwrap(), ["1", "9", "9", "2", "7!"]);
+}
+
 #[tokio::test]
 async fn servers_without_streaming_lists_are_read_page_by_page() {
     let (remote, asked) = server(|target| {

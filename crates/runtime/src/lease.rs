@@ -475,6 +475,30 @@ mod tests {
         assert_eq!(server.spec("leaseTransitions"), 0);
     }
 
+    /// Others count from when they see the renewal, which is never before it was sent, and may be long before its
+    /// response is read: a holder that counted from the response would still lead when another takes over.
+    #[test]
+    fn leadership_counts_from_the_request_and_not_from_its_answer() {
+        let (mut server, mut one, mut two) =
+            (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
+        let Step::Send(read) = one.next(wall(SECOND), SECOND) else { panic!("a read is due") };
+        one.answered(&server.perform(&read), SECOND);
+        // The creation takes eight seconds to be answered, and so does the renewal after it.
+        for (sent, answered) in [(SECOND, 9 * SECOND), (10 * SECOND, 18 * SECOND)] {
+            let Step::Send(write) = one.next(wall(sent), sent) else { panic!("a write is due at {sent:?}") };
+            let reply = server.perform(&write);
+            run(&mut two, &mut server, sent);
+            let change = one.answered(&reply, answered);
+            assert_eq!(change, if sent == SECOND { Change::Gained } else { Change::None });
+            assert_eq!(one.leads_until(), Some(sent + 10 * SECOND));
+        }
+        // The next renewal never arrives: one has stopped before two takes over.
+        assert!(matches!(one.next(wall(20 * SECOND), 20 * SECOND), Step::Send(_)));
+        assert!(run(&mut two, &mut server, 24 * SECOND).is_empty());
+        assert_eq!(run(&mut two, &mut server, 26 * SECOND), [Change::Gained]);
+        assert!(one.leads_until().is_some_and(|until| until <= 25 * SECOND), "{:?}", one.leads_until());
+    }
+
     #[test]
     fn refusals_are_waited_out() {
         let mut one = Elector::new(config("one"));
@@ -487,10 +511,10 @@ mod tests {
         }
     }
 
-    /// Three processes, each with its own clock, and requests and responses that get lost: as long as a process checks
-    /// its clock before it acts, there is never more than one leader.
+    /// Three processes, each with its own clock, and requests and responses that are late or get lost: as long as a
+    /// process checks its clock before it acts, there is never more than one leader.
     #[test]
-    fn there_is_one_leader_at_most_whatever_is_lost() {
+    fn there_is_one_leader_at_most_whatever_is_late_or_lost() {
         let mut gained = 0;
         for seed in 0..30_u64 {
             let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -504,6 +528,7 @@ mod tests {
             let offsets = [dice(100), dice(100), dice(100)].map(|seconds| seconds as u32 * SECOND);
             let mut electors = ["a", "b", "c"].map(|identity| Elector::new(config(identity)));
             let mut down_until = [Duration::ZERO; 3];
+            let mut coming: [Option<(Reply, Duration)>; 3] = [const { None }; 3];
             for step in 0..800_u32 {
                 let true_time = step * SECOND / 4;
                 for who in 0..3 {
@@ -511,11 +536,18 @@ mod tests {
                     if dice(200) == 0 {
                         down_until[who] = true_time + dice(30) as u32 * SECOND;
                     }
+                    if let Some((heard, _)) = coming[who].take_if(|(_, due)| *due <= true_time) {
+                        gained += usize::from(electors[who].answered(&heard, at) == Change::Gained);
+                    }
+                    if coming[who].is_some() {
+                        continue;
+                    }
                     let Step::Send(call) = electors[who].next(wall(at), at) else { continue };
                     let (down, before, after) = (true_time < down_until[who], dice(10) == 0, dice(10) == 0);
                     let reply = if down || before { Reply::Unknown } else { server.perform(&call) };
                     let heard = if after { Reply::Unknown } else { reply };
-                    gained += usize::from(electors[who].answered(&heard, at) == Change::Gained);
+                    let takes = if dice(4) == 0 { dice(40) as u32 * SECOND / 4 } else { Duration::ZERO };
+                    coming[who] = Some((heard, true_time + takes));
                 }
                 let leaders = (0..3)
                     .filter(|who| electors[*who].leads_until().is_some_and(|until| true_time + offsets[*who] < until));

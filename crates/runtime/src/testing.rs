@@ -65,8 +65,13 @@ impl<C: Controller> Probe<C> {
 
     /// Responds to the nth request of the last `asks`.
     pub fn answer(&mut self, nth: usize, reply: Reply) {
+        self.answer_served(nth, reply, None);
+    }
+
+    /// The same, with the time that the server had.
+    pub fn answer_served(&mut self, nth: usize, reply: Reply, served_at: Option<Timestamp>) {
         let request = self.asked[nth].id;
-        self.input(Input::Response { request, reply, served_at: None });
+        self.input(Input::Response { request, reply, served_at });
     }
 
     /// Time passes; a tick is delivered if it was requested and is due.

@@ -247,7 +247,8 @@ impl<S: Mutation> World<S> {
     }
 
     pub(crate) fn pod_monkey(&mut self) -> bool {
-        let acted = match self.choices.below(10) {
+        let flips = self.setup.bias.flips && self.choices.below(2) == 1;
+        let acted = match if flips { 3 } else { self.choices.below(10) } {
             0 => self.user_deletes_pod(false),
             1 => self.user_deletes_pod(true),
             2 => self.user_strips(),

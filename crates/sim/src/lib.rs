@@ -5,6 +5,7 @@ pub mod action;
 mod actors;
 pub mod api;
 pub mod archive;
+pub mod bias;
 pub mod choices;
 pub mod cluster;
 pub mod counters;

@@ -46,6 +46,7 @@ macro_rules! say {
                                                  a search of hours in all scenarios, which can be interrupted
   tally-sim seed 4711                            one seed, with its trace and trace hash
   tally-sim mutants                              put known bugs back and find each of them, from a random seed on
+  tally-sim find NoGate --starts 20 --within 500 how many schedules it takes to find a known bug
   tally-sim model                                every interleaving of a small world
 
 Exit code 0: no invariant was violated, every mutant was found, every row of the model is as expected; 1 otherwise."
@@ -67,6 +68,8 @@ enum Command {
         #[arg(long, value_name = "N")]
         from: Option<u64>,
     },
+    /// Search for known bugs from several seeds on, and count the schedules until each is found
+    Find(Find),
     /// List the scenarios
     Scenarios,
     /// Explore every interleaving of small worlds: the counting rule is safe, every weaker rule yields a counterexample
@@ -109,6 +112,25 @@ struct Seed {
     /// Print the whole trace, not only its end
     #[arg(long)]
     full: bool,
+}
+
+#[derive(clap::Args)]
+struct Find {
+    /// Known bugs, e.g. NoGate; without any, those that only a rare order of events shows
+    #[arg(value_name = "BUG")]
+    bugs: Vec<String>,
+    /// From how many seeds each search starts
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    starts: u64,
+    /// In how many schedules the bug must be found, from each of them
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    within: u64,
+    /// The first of the seeds, instead of a random one
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// A scenario, instead of the one that each bug belongs to
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
 }
 
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -157,6 +179,7 @@ fn run(command: Command) -> Result<bool> {
             Ok(run_seed(args.seed, bug, find_scenario(&args.scenario)?, args.full))
         }
         Command::Mutants { from } => Ok(run_mutants(from.unwrap_or_else(any_seed))),
+        Command::Find(args) => find_bugs(&args),
         Command::Scenarios => {
             for scenario in SCENARIOS {
                 say!("{:<20} {}", scenario.name, scenario.about);
@@ -314,7 +337,7 @@ fn run_mutants(from: u64) -> bool {
     say!("each search starts at seed {from}: tally-sim mutants --from {from}");
     let mut survivors = Vec::new();
     for bug in BUGS {
-        let home = scenarios::find(mutants::scenario_for(*bug)).unwrap_or(&SCENARIOS[0]);
+        let home = mutants::home_of(*bug);
         let started = Instant::now();
         let campaign = run::seeds(from..from + MUTANT_BUDGET, Some(*bug), home, |_| {});
         let label = mutants::label(*bug);
@@ -335,6 +358,43 @@ fn run_mutants(from: u64) -> bool {
     }
     say!("{} mutants, {} found, {} survived", BUGS.len(), BUGS.len() - survivors.len(), survivors.len());
     survivors.is_empty()
+}
+
+fn find_bugs(args: &Find) -> Result<bool> {
+    let bugs: Vec<Bug> = match args.bugs.as_slice() {
+        [] => mutants::RARE.to_vec(),
+        names => names.iter().map(|name| find_bug(name)).collect::<Result<_>>()?,
+    };
+    let named = args.scenario.as_deref().map(find_scenario).transpose()?;
+    let from = args.from.unwrap_or_else(any_seed);
+    say!("{} searches for each bug, of {} schedules at most: --from {from}", args.starts, args.within);
+    let mut all = true;
+    for bug in bugs {
+        let home = named.unwrap_or_else(|| mutants::home_of(bug));
+        let mut after = Vec::new();
+        let mut laws = std::collections::BTreeMap::<&str, usize>::new();
+        for start in mutants::starts(from, args.starts) {
+            let campaign = run::seeds(start..start + args.within, Some(bug), home, |_| {});
+            if let Some((_, violation)) = campaign.failed {
+                after.push(campaign.schedules);
+                *laws.entry(violation.invariant).or_default() += 1;
+            }
+        }
+        after.sort_unstable();
+        let (found, name) = (after.len() as u64, format!("{bug:?}"));
+        let middle = after.get(after.len() / 2).copied().unwrap_or(0);
+        let most = after.last().copied().unwrap_or(0);
+        let laws: Vec<String> = laws.into_iter().map(|(law, times)| format!("{law} {times}")).collect();
+        say!(
+            "{} {name:<24} {found:>3} of {} in {:<16} median {middle:>4}, most {most:>4} schedules ({})",
+            if found == args.starts { "found " } else { "MISSED" },
+            args.starts,
+            home.name,
+            laws.join(", ")
+        );
+        all &= found == args.starts;
+    }
+    Ok(all)
 }
 
 /// A line of progress on a terminal; otherwise nothing.

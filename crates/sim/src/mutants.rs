@@ -2,6 +2,32 @@
 
 use tally_core::mutation::Bug;
 
+use crate::scenarios::{self, SCENARIOS, Scenario};
+
+/// Bugs that only a rare order of events shows. Each is found within 500 schedules, from any seed on: `tally-sim find`.
+pub const RARE: &[Bug] = &[
+    Bug::BookmarkEndsList,
+    Bug::ResponseIsListed,
+    Bug::GoneWithoutTombstone,
+    Bug::LateCreationRevives,
+    Bug::OlderJobAdopted,
+    Bug::UnconditionalRelease,
+    Bug::UnconditionalDelete,
+    Bug::LostWriteOpensGate,
+    Bug::LostWriteForgotten,
+    Bug::JudgesByOwnClock,
+];
+
+/// The seeds at which several searches for the same bug start.
+pub fn starts(from: u64, count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |number| from.wrapping_add(number * 10_000_019) % 1_000_000_000)
+}
+
+/// The world of [`scenario_for`].
+pub fn home_of(bug: Bug) -> &'static Scenario {
+    scenarios::find(scenario_for(bug)).unwrap_or(&SCENARIOS[0])
+}
+
 /// The world in which to search for a bug first. Any seeds would find it; the right faults find it sooner.
 pub fn scenario_for(bug: Bug) -> &'static str {
     match bug {
@@ -92,6 +118,11 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
         Bug::GivesUpEarly | Bug::ReplacesUnfenced | Bug::GivenUpCountsLost | Bug::FencedNotTold => "dead-node-wait",
         Bug::RemovesOneMore => "scale-down",
+        Bug::JudgesByOwnClock => "dead-node-wait",
+        Bug::BookmarkEndsList | Bug::ResponseIsListed => "list-pieces",
+        Bug::GoneWithoutTombstone | Bug::LateCreationRevives | Bug::OlderJobAdopted => "late-responses",
+        Bug::UnconditionalRelease | Bug::UnconditionalDelete => "late-requests",
+        Bug::LostWriteOpensGate | Bug::LostWriteForgotten => "lost-writes",
     }
 }
 
@@ -217,5 +248,15 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::InterimWithoutGates => "I13 interim conditions are written although their gates are off",
         Bug::LegacyTrackedAgain => "F3 a leader whose gate is on tracks the Job with finalizers again",
         Bug::FailureHasCompletionTime => "a failed Job has a completionTime",
+        Bug::JudgesByOwnClock => "I27 a terminating Pod is judged by the own clock only",
+        Bug::BookmarkEndsList => "a bookmark ends a list that is not complete",
+        Bug::ResponseIsListed => "a response is taken for a piece of the list of Pods",
+        Bug::LostWriteOpensGate => "a lost status write opens the gate",
+        Bug::LostWriteForgotten => "S18 the successes of a lost status write are forgotten",
+        Bug::GoneWithoutTombstone => "an older event revives a Pod that a response showed as gone",
+        Bug::LateCreationRevives => "S05 the late answer to a creation revives a Pod that is gone",
+        Bug::OlderJobAdopted => "a Job that was read late replaces a newer one",
+        Bug::UnconditionalRelease => "a Pod is released without a precondition",
+        Bug::UnconditionalDelete => "a Pod is deleted without a precondition",
     }
 }

@@ -2,6 +2,7 @@
 
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 
+use crate::bias::Bias;
 use crate::choices::{Choices, Tape};
 use crate::counters::Counters;
 use crate::oracle::Violation;
@@ -45,6 +46,8 @@ fn run<S: Mutation>(
     if let Some(cluster) = &mut setup.cluster {
         cluster.draw(&mut choices);
     }
+    setup.bias = Bias::draw(&mut choices, setup.preference);
+    setup.bias.tune(&mut setup.weights);
     let mut world = World::new(setup, choices, mutation, traced);
     let violation = world.run().err();
     Outcome {

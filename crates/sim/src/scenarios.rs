@@ -2,6 +2,7 @@
 
 use tally_core::ledger::Limits;
 
+use crate::bias::Preference;
 use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
 use crate::setup::{FailurePolicyKind, GatesOff, JobSetup, Setup, TrackingGate, Weights};
@@ -253,6 +254,31 @@ fn early_deletion(setup: &mut Setup) {
     }
 }
 
+/// One small Job, for longer, and few faults: the order of events is what matters.
+fn rare_orders(setup: &mut Setup, preference: Preference) {
+    let at = setup.chaos_steps;
+    calm(setup);
+    setup.preference = preference;
+    setup.jobs.truncate(1);
+    setup.chaos_steps *= 2;
+    setup.weights =
+        Weights { apply: 36, answer: 36, node: 24, crash: u32::from(at.is_multiple_of(3)), ..setup.weights };
+    setup.weights.pause = u32::from(at.is_multiple_of(2)) * 2;
+    setup.weights.pod_monkey = u32::from(at.is_multiple_of(2)) * 4;
+    setup.weights.job_monkey = u32::from(at % 4 == 1) * 2;
+    setup.weights.conflict = u32::from(at % 4 == 2);
+    each_job(setup, |job| {
+        let at = at / 2;
+        plain(job);
+        job.manual_selector = None;
+        (job.completions, job.parallelism) = (Some(2 + (at % 3) as i32), 1 + (at / 3 % 2) as i32);
+        (job.fail_percent, job.backoff_limit) = ([10, 40][at / 3 % 2], 8);
+        if at.is_multiple_of(2) {
+            job.annotations = vec![("tally.dev/delete-finished-pods", "all")];
+        }
+    });
+}
+
 pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "any", about: "everything, as the seed has it", tune: |_| {} },
     Scenario {
@@ -267,12 +293,47 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "stale-views",
         about: "S01 S04 S05 S06 S09 H5: streams that lag, old lists, slow bookmarks",
         tune: |setup| {
+            setup.preference = Preference::Anything;
             calm(setup);
             setup.weights.deliver = 12;
             setup.weights.bookmark = 2;
             setup.weights.crash = 2;
             setup.weights.cut = 3;
             each_job(setup, plain);
+        },
+    },
+    Scenario {
+        name: "list-pieces",
+        about: "S06 S40: lists that are read in pieces, and break; bookmarks and late responses between the pieces",
+        tune: |setup| {
+            rare_orders(setup, Preference::ListsInPieces);
+            setup.chaos_steps += setup.chaos_steps / 2;
+            // As with `tally up`: Pods that start at once come and go between two pieces.
+            setup.gates_pods = false;
+            each_job(setup, |job| job.annotations = vec![("tally.dev/delete-finished-pods", "all")]);
+        },
+    },
+    Scenario {
+        name: "late-responses",
+        about: "S05 S33: creations, status writes and reads that are answered when much has happened since",
+        tune: |setup| rare_orders(setup, Preference::LateResponses),
+    },
+    Scenario {
+        name: "late-requests",
+        about: "S05 S38 H3: creations, releases and deletions that are carried out long after they were sent, or given up",
+        tune: |setup| {
+            rare_orders(setup, Preference::LateRequests);
+            setup.weights.job_monkey = u32::from(setup.chaos_steps.is_multiple_of(4)) * 4;
+        },
+    },
+    Scenario {
+        name: "lost-writes",
+        about: "S02 S18 S33: status writes whose response is lost, with two leaders and Pods that change their phase",
+        tune: |setup| {
+            rare_orders(setup, Preference::LostWrites);
+            setup.weights.pod_monkey = 6;
+            let indexed = !setup.chaos_steps.is_multiple_of(3);
+            each_job(setup, |job| job.indexed |= indexed);
         },
     },
     Scenario {
@@ -289,6 +350,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "two-leaders",
         about: "S02 and the zombie leader: two instances write, pause and wake",
         tune: |setup| {
+            setup.preference = Preference::Anything;
             calm(setup);
             setup.instances = 2;
             setup.weights.pause = 5;
@@ -300,6 +362,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "unknown-outcome",
         about: "S05 S38: requests and replies are lost",
         tune: |setup| {
+            setup.preference = Preference::Anything;
             calm(setup);
             setup.weights.drop_request = 4;
             setup.weights.drop_reply = 6;
@@ -496,6 +559,7 @@ pub const SCENARIOS: &[Scenario] = &[
             calm(setup);
             (setup.weights.crash, setup.weights.pause, setup.weights.cut) = (2, 2, 1);
             (setup.weights.drop_reply, setup.weights.conflict) = (2, u32::from(at.is_multiple_of(3)));
+            setup.weights.clock = u32::from(at % 2 == 1) * 8;
             (setup.weights.pod_monkey, setup.weights.time) = (6, 12);
             setup.weights.node = 8;
             setup.weights.job_monkey = u32::from(at.is_multiple_of(5)) * 2;
@@ -687,6 +751,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "watch",
         about: "S06 S40: watches cut, compacted, listed again; lives that fit between two lists",
         tune: |setup| {
+            setup.preference = Preference::Anything;
             calm(setup);
             setup.weights.cut = 8;
             setup.weights.compact = 3;

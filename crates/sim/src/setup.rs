@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ledger::Limits;
 
+use crate::bias::{Bias, Preference};
 use crate::choices::Choices;
 use crate::cluster::ClusterSetup;
 
@@ -189,6 +190,9 @@ pub struct Setup {
     /// Pods of Jobs with early deletion start behind a gate (TTL-23), as with `tally controller`.
     pub gates_pods: bool,
     pub weights: Weights,
+    /// The orders of events that the scheduler prefers, and what that means in this schedule.
+    pub preference: Preference,
+    pub bias: Bias,
     pub jobs: Vec<JobSetup>,
     /// How the gate JobTrackingWithFinalizers of the instances changes.
     pub tracking: TrackingGate,
@@ -250,6 +254,8 @@ impl Setup {
             only_scales: false,
             gates_pods: true,
             weights,
+            preference: Preference::Nothing,
+            bias: Bias::default(),
             jobs,
             tracking: TrackingGate::On,
             gates_off: GatesOff::default(),

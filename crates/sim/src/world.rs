@@ -232,6 +232,7 @@ impl<S: Mutation> World<S> {
         self.trace.mix(kind as u64 | self.api.head().0 << 8);
         let counting = self.counting();
         let done = match kind {
+            0 if self.interrupts_lists() => self.answer_any(counting),
             0 => self.hear_any(counting),
             1 => self.carry_out_any(counting),
             2 => self.answer_any(counting),

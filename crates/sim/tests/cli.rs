@@ -35,6 +35,18 @@ fn a_known_bug_is_found_shrunk_and_can_be_replayed() {
 }
 
 #[test]
+fn find_counts_the_schedules_until_a_known_bug_is_found() {
+    let common = ["--starts", "3", "--within", "200", "--from", "7"];
+    let found = tally_sim(&[&["find", "NoGate"][..], &common].concat());
+    assert!(found.status.success(), "{}", text(&found));
+    assert!(text(&found).contains("NoGate") && text(&found).contains("3 of 3 in stale-views"), "{}", text(&found));
+    // A world in which the bug does no harm.
+    let missed = tally_sim(&[&["find", "TtlTrustsLocalClock", "--scenario", "calm"][..], &common].concat());
+    assert_eq!(missed.status.code(), Some(1), "{}", text(&missed));
+    assert!(text(&missed).contains("MISSED") && text(&missed).contains("0 of 3 in calm"), "{}", text(&missed));
+}
+
+#[test]
 fn bad_usage_says_what_to_do_and_exits_with_2() {
     for (arguments, hint) in [
         (&["seeds", "5"][..], "0..5000"),
@@ -44,6 +56,8 @@ fn bad_usage_says_what_to_do_and_exits_with_2() {
         (&["seeds", "0..1", "--scenario", "all", "--resume", "/nonexistent/search.txt"], "/nonexistent/search.txt"),
         (&["seeds", "--scenario", "nonsense"], "tally-sim scenarios"),
         (&["seed", "1", "--mutant", "nonsense"], "NoGate"),
+        (&["find", "nonsense"], "NoGate"),
+        (&["find", "--starts", "0"], "--starts"),
         (&["walk"], "--help"),
     ] {
         let output = tally_sim(arguments);

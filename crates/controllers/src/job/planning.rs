@@ -159,7 +159,8 @@ impl<S: Mutation> JobController<S> {
             let foreign_at = record.ledger.as_ref().map(|ledger| ledger.foreign_at());
             opened_by_list = foreign_at.filter(|at| *at > pods_at);
         }
-        self.gated.extend(plan.waits_for_pods.or(opened_by_list).into_iter().chain(plan.starts_at).map(|at| (at, slot)));
+        self.gated
+            .extend(plan.waits_for_pods.or(opened_by_list).into_iter().chain(plan.starts_at).map(|at| (at, slot)));
         // While a write is in flight the stream may have shown that very write, and its response opens the gate.
         if plan.must_list_pods || plan.waits_for_pods.is_some() && !writing {
             let wait_until = self.want_list(slot, now);

@@ -1691,6 +1691,116 @@ fn a_tracked_pod_of_a_job_of_another_manager_is_released_when_that_job_is_gone()
     assert_eq!(probe.asks(), ["patch pods ns/p"]);
 }
 
+// ---- Pods of dead nodes ----
+
+/// A Pod whose deletion was requested at 21:59:30, by a Job that waits for a minute, and what is requested about it. The
+/// clock of the controller is `ahead` of 22:00, when the Pod is read and the server responds with the time
+/// 22:00 + `served` seconds.
+fn look_at_terminating(ahead: i64, served: Option<i64>) -> Probe<JobController> {
+    let waits = with(job("j"), "metadata/annotations", json!({"tally.dev/replace-terminating-after": "60s"}));
+    let waits = with(with(waits, "spec/podReplacementPolicy", "Failed"), "spec/completions", 1);
+    let waits = with(with(waits, "spec/parallelism", 1), "status/active", 0);
+    let dying = with(deleted(pod("p", "j", 5)), "spec", json!({"nodeName": "n"}));
+    let mut probe = controller();
+    probe.now = TEN_O_CLOCK;
+    let mut probe = listed(probe, &[with(waits, "status/terminating", 1)], &[dying.clone()]);
+    assert_eq!(probe.asks(), NOTHING);
+    // The look at the Pod is due; then the clock is where it is.
+    probe.now = TEN_O_CLOCK + Span::from_seconds(120);
+    probe.input(Input::Tick);
+    assert_eq!(probe.asks(), ["get pods ns/p"]);
+    probe.now = TEN_O_CLOCK + Span::from_seconds(ahead);
+    answer_at(&mut probe, done(dying), served);
+    probe
+}
+
+const TEN_O_CLOCK: Timestamp = Timestamp::from_seconds(1_699_999_200);
+
+fn answer_at(probe: &mut Probe<JobController>, reply: Reply, served: Option<i64>) {
+    let served_at = served.map(|seconds| TEN_O_CLOCK + Span::from_seconds(seconds));
+    probe.answer_served(0, reply, served_at);
+}
+
+/// REPL-8: the Pod is given up only if it has terminated for long enough by both clocks.
+#[test]
+fn a_terminating_pod_is_judged_by_the_clock_that_is_behind() {
+    assert_eq!(TEN_O_CLOCK.to_string(), "2023-11-14T22:00:00Z");
+    for (ahead, served, is_due) in [
+        (30, Some(30), true),
+        (30, None, true),
+        (29, Some(29), false),
+        (3_600, Some(29), false),
+        (29, Some(3_600), false),
+        (3_600, Some(30), true),
+    ] {
+        let mut probe = look_at_terminating(ahead, served);
+        let asked = probe.asks();
+        assert_eq!(asked.iter().any(|line| line == "get nodes /n"), is_due, "{ahead} {served:?}: {asked:?}");
+    }
+}
+
+/// REPL-8: the same for the time since when its node has not been ready.
+#[test]
+fn a_dead_node_is_judged_by_the_clock_that_is_behind() {
+    let condition = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2023-11-14T22:00:00Z"}]);
+    let node = json!({"metadata": {"name": "n"}, "status": {"conditions": condition}});
+    for (ahead, served, gives_up) in [
+        (60, Some(60), true),
+        (60, None, true),
+        (59, Some(59), false),
+        (3_600, Some(59), false),
+        (59, Some(3_600), false),
+        (3_600, Some(60), true),
+    ] {
+        let mut probe = look_at_terminating(40, Some(40));
+        assert_eq!(probe.asks(), ["get nodes /n"]);
+        probe.now = TEN_O_CLOCK + Span::from_seconds(ahead);
+        answer_at(&mut probe, done(node.clone()), served);
+        let asked = probe.asks();
+        let counts = asked == ["merge jobs ns/j/status"];
+        assert_eq!(counts, gives_up, "{ahead} {served:?}: {asked:?}");
+        if gives_up {
+            assert_eq!(probe.body(0)["status"]["uncountedTerminatedPods"]["failed"], json!(["p"]));
+        }
+    }
+}
+
+// ---- bookmarks inside lists ----
+
+/// A Job that the list has not shown yet exists, whatever a bookmark says: its Pods keep their finalizers.
+#[test]
+fn a_bookmark_inside_a_list_of_jobs_makes_no_orphans() {
+    let mut probe = controller();
+    probe.lists(Kind::POD, &[pod("p", "j", 5)], 10);
+    probe.input(Input::Init(Kind::JOB));
+    bookmark(&mut probe, Kind::JOB, 50);
+    assert_eq!(probe.asks(), NOTHING);
+    // The list breaks off, and the next one is older than that bookmark: the Job of a Pod that was created since is
+    // not in it.
+    probe.input(Input::Init(Kind::JOB));
+    probe.sees(Kind::JOB, job("j"));
+    probe.input(Input::InitDone(Kind::JOB, Revision(20)));
+    probe.asks();
+    probe.sees(Kind::POD, pod("q", "late", 30));
+    assert_eq!(probe.asks(), NOTHING, "the stream of Jobs is at 20");
+    probe.sees(Kind::JOB, at(31, job("other")));
+    assert_eq!(probe.asks().iter().filter(|line| *line == "patch pods ns/q").count(), 1, "its Job is gone");
+}
+
+/// The same for Pods: a gate stays closed until the list is complete.
+#[test]
+fn a_bookmark_inside_a_list_of_pods_opens_no_gate() {
+    let mut probe = started(&[job("j")], &[pod("p", "j", 5), pod("q", "j", 6)]);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.input(Input::Init(Kind::POD));
+    bookmark(&mut probe, Kind::POD, 60);
+    assert_eq!(probe.controller.pods_at(), Revision(10));
+    probe.sees(Kind::POD, pod("p", "j", 5));
+    // The list breaks off, and the next one is older than that bookmark.
+    probe.lists(Kind::POD, &[pod("p", "j", 5), pod("q", "j", 6)], 20);
+    assert_eq!(probe.controller.pods_at(), Revision(20));
+}
+
 /// GANG-5, EVENT-15: neither the Job nor its Pods are touched, and that is told once.
 #[test]
 fn a_job_that_asks_for_gang_scheduling_is_left_alone_and_that_is_told_once() {

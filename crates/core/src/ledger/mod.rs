@@ -268,7 +268,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// The Job as a stream or a GET shows it. Older revisions are ignored.
     pub fn observe_job(&mut self, job: Arc<JobView>) {
-        if job.revision <= self.job.revision {
+        if job.revision <= self.job.revision && !self.mutation.injects(Bug::OlderJobAdopted) {
             return;
         }
         let mutation = self.mutation;
@@ -320,7 +320,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// Our status write failed, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
-        let flight = self.flight.status.take();
+        let flight = self.flight.status.take().filter(|_| !self.mutation.injects(Bug::LostWriteForgotten));
         self.flight.unconfirmed.extend(flight.into_iter().flat_map(|flight| flight.succeeded));
         // The stream may have shown the write before.
         self.confirm_successes();
@@ -518,7 +518,8 @@ impl<S: Mutation> Ledger<S> {
     /// A Pod as a response shows it. A response may be older than the stream: a Pod that is unknown although the stream
     /// is past it has been created and deleted.
     pub fn observe_response(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
-        if pod.revision > pods_at || self.find(&pod.uid).is_some() {
+        let revives = self.mutation.injects(Bug::LateCreationRevives);
+        if pod.revision > pods_at || self.find(&pod.uid).is_some() || revives {
             self.apply_pod(pod, ObservedVia::Response, now);
         }
     }
@@ -538,7 +539,9 @@ impl<S: Mutation> Ledger<S> {
             let at = self.freshness.next_pod_at();
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
-            self.lists.add_tombstone(uid.clone(), revision, seen_in);
+            if !self.mutation.injects(Bug::GoneWithoutTombstone) {
+                self.lists.add_tombstone(uid.clone(), revision, seen_in);
+            }
         }
     }
 

@@ -1326,7 +1326,11 @@ fn a_pod_starts_once_the_job_and_all_pods_are_known_as_of_its_creation() {
     assert_eq!((started(&plan), plan.must_reread_job), (vec![], true), "the Job is older than the Pod");
     bench.jobs_at = 99;
     let plan = bench.plan();
-    assert_eq!((started(&plan), plan.must_reread_job), (vec![], true), "Pods may have come and gone before the first plan");
+    assert_eq!(
+        (started(&plan), plan.must_reread_job),
+        (vec![], true),
+        "Pods may have come and gone before the first plan"
+    );
     // The Job is read.
     let at = bench.ledger.newest_pod_at();
     assert_eq!(at, Revision(100));
@@ -1432,7 +1436,12 @@ fn a_pod_starts_only_if_the_job_wants_all_pods_that_could_succeed() {
     // A Pod that terminates may yet succeed, if the Job waits for its end.
     let ends = || deleting(pod("b", 50, "Running"));
     check(two(), vec![gated("a"), ends()], &["a"], &[]);
-    check(json!({"completions": 2, "parallelism": 2, "podReplacementPolicy": "Failed"}), vec![gated("a"), ends()], &[], &[]);
+    check(
+        json!({"completions": 2, "parallelism": 2, "podReplacementPolicy": "Failed"}),
+        vec![gated("a"), ends()],
+        &[],
+        &[],
+    );
     // Its removal has begun.
     check(two(), vec![released(gated("a"))], &[], &["a"]);
     // More than parallelism, and not more than completions: those that stay may start.

@@ -18,6 +18,7 @@ pub(super) async fn follow<A: Api>(
 ) {
     let mut reflector = Reflector::new(stream);
     while !told.is_closed() {
+        let asked_at = tokio::time::Instant::now();
         let end = match caller.api.follow(stream, reflector.start()).await {
             Ok(events) => listen(&caller, controller, events, &mut reflector, &told).await,
             Err(trouble) => End::Broken(trouble),
@@ -27,11 +28,11 @@ pub(super) async fn follow<A: Api>(
             End::Over => None,
             End::Broken(trouble) => Some(trouble),
         };
-        let next = reflector.ends(trouble.as_ref());
+        let next = reflector.ends(trouble.as_ref(), asked_at.elapsed());
         if next == Next::Again {
             continue;
         }
-        let silent = || WatchError::Broken("the stream ended before it began".to_owned());
+        let silent = || WatchError::Broken("the stream ended before it brought anything".to_owned());
         caller.observer.stream_broken(controller, stream, &trouble.unwrap_or_else(silent));
         if let Next::After(wait) = next {
             tokio::time::sleep(jittered(wait)).await;
@@ -65,6 +66,7 @@ async fn listen<A: Api>(
                 caller.observer.synced(controller, reflector.stream());
                 input
             }
+            Word::Ignore => continue,
             Word::Broken(trouble) => return End::Broken(trouble),
         };
         if told.send(input).await.is_err() {

@@ -216,6 +216,21 @@ async fn what_a_server_forgot_is_listed_again_but_never_an_older_state() {
     .await;
 }
 
+/// As behind a proxy that closes a watch after its first bookmark, or a list before its end.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_always_ends_soon_is_not_reopened_without_a_pause() {
+    for (first, rest) in [(complete(1), bookmark(2)), (object("a", 1), object("a", 1))] {
+        let streams = std::iter::once(first).chain(std::iter::repeat_n(rest, 500));
+        let script = script(streams.map(|event| Ok(vec![event])).collect());
+        let scribe = Box::new(Scribe { told: Arc::default(), asks: Vec::new() });
+        let a_minute = tokio::time::sleep(Duration::from_secs(60));
+        run(script.clone(), vec![scribe], DriverOptions::default(), Arc::new(NoopObserver), a_minute).await;
+        let opened = script.starts.lock().unwrap().len();
+        // 50 ms, 100 ms ... 25.6 s: the pauses of the first eleven take longer than a minute, without jitter.
+        assert!((5..20).contains(&opened), "opened {opened} times in a minute");
+    }
+}
+
 fn pod(name: &str) -> Call {
     Call::new(Verb::Get, Kind::POD, "ns", name)
 }

@@ -57,25 +57,26 @@ impl<S: Mutation> World<S> {
         let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none() && !sent.given_up) else { return false };
         let (host, id) = (self.sent[at].host, self.sent[at].request.id);
         self.carry_out(at);
-        let mut sent = self.sent.iter_mut();
-        if let Some(sent) = sent.find(|sent| sent.host == host && sent.request.id == id && sent.response.is_some()) {
-            sent.response = Some((unknown(), self.api.now));
-            self.counters.hit(Sometimes::ReplyLost);
-            self.trace.say(|| "  ... and the reply is lost".to_owned());
-        }
+        self.forget_response(host, id);
         true
     }
 
     /// The sender receives an unknown outcome; the request is still in flight.
     pub(crate) fn give_up(&mut self, hosts: Range<usize>) -> bool {
         let open = |sent: &Sent| sent.response.is_none() && !sent.given_up;
-        let Some(at) = self.choose_sent(&hosts, open) else { return false };
+        // Rather one that is late anyway.
+        let slow = self
+            .sent
+            .iter()
+            .position(|sent| open(sent) && hosts.contains(&sent.host) && self.is_slow(&sent.request.call));
+        let Some(at) = slow.or_else(|| self.choose_sent(&hosts, open)) else { return false };
         self.say_call(at, "given up, and still in flight");
         let Sent { host, incarnation, request, .. } = &self.sent[at];
-        let (host, incarnation, id) = (*host, *incarnation, request.id);
+        let (host, incarnation, id, call) = (*host, *incarnation, request.id, request.call.clone());
         self.sent[at].given_up = true;
         if self.hosts[host].incarnation == incarnation {
             let now = self.driver_now();
+            self.overhear(host, &call, &Reply::Unknown);
             self.heard_of(host, id, unknown(), now);
         }
         true
@@ -198,6 +199,8 @@ impl<S: Mutation> World<S> {
     }
 
     fn choose_stream(&mut self, hosts: Range<usize>) -> Option<(usize, usize)> {
+        // The streams of the Job controllers, which come first.
+        let hosts = if self.setup.bias.pieces { hosts.start..self.setup.instances } else { hosts };
         let at = hosts.start + self.choices.below(hosts.len());
         let streams = self.hosts[at].streams.len();
         (streams > 0).then(|| (at, self.choices.below(streams)))

@@ -29,6 +29,7 @@ use tally_runtime::lease::Change;
 
 use crate::action::{Action, PodChange};
 use crate::archive::Version;
+use crate::bias::Hold;
 use crate::cluster::Role;
 use crate::counters::Sometimes;
 use crate::election::Candidate;
@@ -51,6 +52,8 @@ pub(crate) struct Host<S: Mutation> {
     out: Outbox,
     requests: Requests,
     limit: Limit,
+    /// For a put-back bug: the outcome of a status write was unknown, and no Job was read since.
+    lost_status: bool,
     /// Of a recorder.
     pub(crate) mailbox: Option<Mailbox>,
     /// What the controller knew when it sent each request that is not answered yet.
@@ -71,6 +74,7 @@ struct Followed<S> {
     /// Nothing is delivered for now, and no error is reported.
     stalled: bool,
     /// By the world's clock.
+    opened_at: Timestamp,
     opens_at: Timestamp,
 }
 
@@ -94,6 +98,8 @@ pub(crate) struct Sent {
     pub(crate) response: Option<(Response, Timestamp)>,
     /// Its sender has given up: no response is delivered.
     given_up: bool,
+    /// Until when it is not carried out, or once it is, its response is not delivered.
+    hold: Hold,
 }
 
 #[derive(Clone, Default)]
@@ -118,6 +124,10 @@ pub(crate) struct SenderView {
 }
 
 impl<S> Followed<S> {
+    fn is_listing(&self) -> bool {
+        matches!(self.source, Source::State { .. })
+    }
+
     fn glimpsed(&self) -> Revision {
         match self.source {
             Source::State { at, .. } => at,
@@ -151,6 +161,7 @@ impl<S: Mutation> Host<S> {
             source: Source::Closed,
             seen: Revision(0),
             stalled: false,
+            opened_at: Timestamp::default(),
             opens_at: Timestamp::default(),
         };
         let streams = brain.streams().into_iter().map(follow).collect();
@@ -167,6 +178,7 @@ impl<S: Mutation> Host<S> {
             out: Outbox::default(),
             requests: Requests::new(in_flight),
             limit: Limit::new(0.0, 0),
+            lost_status: false,
             mailbox: None,
             known: BTreeMap::new(),
         }
@@ -190,6 +202,10 @@ impl<S: Mutation> Host<S> {
         self.paused || self.off
     }
 
+    fn is_listing(&self) -> bool {
+        self.streams.iter().any(Followed::is_listing)
+    }
+
     fn pods_at(&self) -> Revision {
         match &self.brain {
             Brain::Job(controller) => controller.pods_at(),
@@ -202,6 +218,24 @@ impl Role {
     /// Judged by the oracle; the others are judged by the judge.
     fn counts(self) -> bool {
         matches!(self, Self::Job | Self::Ttl | Self::Candidate | Self::Recorder)
+    }
+}
+
+/// Put-back bugs: what changes or deletes a Pod is not conditional on the revision that the controller knows.
+fn strip_precondition<S: Mutation>(mutation: S, call: &mut Call) {
+    let (bug, within) = match call.verb {
+        Verb::StrategicPatch => (Bug::UnconditionalRelease, "/metadata"),
+        Verb::Delete => (Bug::UnconditionalDelete, "/preconditions"),
+        _ => return,
+    };
+    if call.kind == Kind::POD
+        && mutation.injects(bug)
+        && let Ok(mut body) = serde_json::from_slice::<Value>(&call.body)
+    {
+        if let Some(fields) = body.pointer_mut(within).and_then(Value::as_object_mut) {
+            fields.remove("resourceVersion");
+        }
+        call.body = body.to_string().into();
     }
 }
 
@@ -283,7 +317,12 @@ impl<S: Mutation> World<S> {
 
     fn take_requests(&mut self, at: usize, now: Timestamp) {
         let host = &mut self.hosts[at];
-        let requests = std::mem::take(&mut host.out.requests);
+        let mut requests = std::mem::take(&mut host.out.requests);
+        if host.role == Role::Job {
+            for request in &mut requests {
+                strip_precondition(self.mutation, &mut request.call);
+            }
+        }
         let context = Context {
             asked_at: now,
             pods_at: host.pods_at(),
@@ -344,7 +383,8 @@ impl<S: Mutation> World<S> {
             let Some(request) = host.requests.next(&host.limit, now) else { return any };
             let known = host.known.get(&request.id).cloned().unwrap_or_default();
             let incarnation = host.incarnation;
-            self.sent.push(Sent { host: at, incarnation, request, known, response: None, given_up: false });
+            let hold = self.hold_request(&request.call);
+            self.sent.push(Sent { host: at, incarnation, request, known, response: None, given_up: false, hold });
             any = true;
         }
     }

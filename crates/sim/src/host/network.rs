@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tally_core::ids::JobUid;
-use tally_core::mutation::Mutation;
+use tally_core::mutation::{Bug, Mutation};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Kind, Reply, RequestId, Verb};
+use tally_runtime::controller::{Call, Input, Kind, Reply, RequestId, Verb};
 use tally_runtime::driver::api::Response;
 
 use super::Sent;
+use super::faults::unknown;
 use crate::action::{Action, PodChange};
 use crate::api::Actor;
 use crate::cluster::Role;
@@ -30,9 +31,27 @@ impl<S: Mutation> World<S> {
     }
 
     pub(crate) fn carry_out_any(&mut self, hosts: Range<usize>) -> bool {
-        let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none()) else { return false };
+        let step = self.steps;
+        let open = |sent: &Sent| sent.response.is_none() && sent.hold.is_over(step, false);
+        let Some(at) = self.choose_sent(&hosts, open) else { return false };
+        let (host, id) = (self.sent[at].host, self.sent[at].request.id);
+        let loses = self.loses_response(&self.sent[at].request.call.clone());
         self.carry_out(at);
+        if loses {
+            self.forget_response(host, id);
+        }
         true
+    }
+
+    /// The response of a request that was carried out is lost.
+    pub(super) fn forget_response(&mut self, host: usize, id: RequestId) {
+        let now = self.api.now;
+        let mut sent = self.sent.iter_mut();
+        if let Some(sent) = sent.find(|sent| sent.host == host && sent.request.id == id && sent.response.is_some()) {
+            sent.response = Some((unknown(), now));
+            self.counters.hit(Sometimes::ReplyLost);
+            self.trace.say(|| "  ... and the reply is lost".to_owned());
+        }
     }
 
     pub(crate) fn carry_out(&mut self, at: usize) {
@@ -77,7 +96,10 @@ impl<S: Mutation> World<S> {
             self.sent.swap_remove(at);
         } else {
             let now = self.api.now;
-            self.sent[at].response = Some((Response { reply, served_at: Some(now), retry_after: None }, now));
+            let own_clock = role == Role::Job && self.mutation.injects(Bug::JudgesByOwnClock);
+            let served_at = (!own_clock).then_some(now);
+            self.sent[at].hold = self.hold_response(&call);
+            self.sent[at].response = Some((Response { reply, served_at, retry_after: None }, now));
         }
         if role.counts() && wrote {
             self.evidence.writes += 1;
@@ -163,7 +185,10 @@ impl<S: Mutation> World<S> {
 
     pub(crate) fn answer_any(&mut self, hosts: Range<usize>) -> bool {
         let awake: Vec<bool> = self.hosts.iter().map(|host| !host.is_idle()).collect();
-        let answered = |sent: &Sent| sent.response.is_some() && awake[sent.host];
+        let (step, pieces) = (self.steps, self.setup.bias.pieces);
+        let listing: Vec<bool> = self.hosts.iter().map(|host| !pieces || host.is_listing()).collect();
+        let due = |sent: &Sent| sent.hold.is_over(step, listing[sent.host]);
+        let answered = |sent: &Sent| sent.response.is_some() && awake[sent.host] && due(sent);
         let Some(at) = self.choose_sent(&hosts, answered) else { return false };
         self.answer(at);
         true
@@ -191,7 +216,33 @@ impl<S: Mutation> World<S> {
             let actor = Actor::Controller { instance: host, incarnation };
             self.oracle.laws.told_of_job(&JobUid::new(&job.uid), job.revision(), actor, self.steps);
         }
+        self.overhear(host, &request.call, &response.reply);
         self.heard_of(host, request.id, response, now);
+    }
+
+    /// Put-back bugs that need no wrong code in production: the controller is told more than the network delivers.
+    pub(super) fn overhear(&mut self, host: usize, call: &Call, reply: &Reply) {
+        if self.hosts[host].role != Role::Job {
+            return;
+        }
+        let mut streams = self.hosts[host].streams.iter();
+        let lists = streams.any(|followed| followed.reflector.stream().kind == call.kind && followed.is_listing());
+        match (call.kind, call.verb, reply) {
+            (Kind::JOB, Verb::MergePatch, Reply::Unknown) => self.hosts[host].lost_status = true,
+            (Kind::JOB, Verb::Get, Reply::Done(job)) => {
+                let lost = std::mem::take(&mut self.hosts[host].lost_status);
+                let opens = lost && self.mutation.injects(Bug::LostWriteOpensGate);
+                if let Some(job) = Meta::of(job).filter(|_| opens) {
+                    self.tell(host, Input::Bookmark(Kind::POD, job.revision()));
+                }
+            }
+            (Kind::POD, verb, Reply::Done(pod)) if verb != Verb::List && lists => {
+                if self.mutation.injects(Bug::ResponseIsListed) {
+                    self.tell(host, Input::Apply(Kind::POD, pod.clone()));
+                }
+            }
+            _ => {}
+        }
     }
 
     pub(super) fn heard_of(&mut self, host: usize, request: RequestId, response: Response, now: Duration) {

@@ -1,15 +1,16 @@
 //! What hosts hear: lists, watch events and bookmarks.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use tally_core::ids::Revision;
-use tally_core::mutation::Mutation;
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::Span;
 use tally_runtime::controller::{Input, Kind, Stream};
 use tally_runtime::driver::api::{Start, StreamEvent as Heard, WatchError};
 use tally_runtime::driver::reflector::{Next, Word};
 
-use super::Source;
+use super::{Followed, Host, Source};
 use crate::archive::Version;
 use crate::cluster::Role;
 use crate::counters::Sometimes;
@@ -17,7 +18,15 @@ use crate::trace::describe_bytes;
 use crate::world::World;
 
 impl<S: Mutation> World<S> {
+    /// Whether a response is delivered instead of the next piece of a list.
+    pub(crate) fn interrupts_lists(&mut self) -> bool {
+        self.setup.bias.pieces
+            && self.hosts.iter().any(|host| !host.is_idle() && host.is_listing())
+            && self.choices.below(2) == 1
+    }
+
     pub(crate) fn hear_any(&mut self, hosts: Range<usize>) -> bool {
+        let behind = self.watch_behind();
         let count = hosts.len();
         let first = self.choices.below(count);
         for turn in 0..count {
@@ -31,6 +40,11 @@ impl<S: Mutation> World<S> {
                 let stream = (first + turn) % streams;
                 // Mostly a few at a time: a burst is what a stream that was behind delivers.
                 let most = [1, 3, 1000][self.choices.below(3)];
+                let followed = &self.hosts[at].streams[stream];
+                if behind == Some(followed.reflector.stream().kind) {
+                    continue;
+                }
+                let most = if self.setup.bias.pieces && followed.is_listing() { 1 } else { most };
                 if self.hear(at, stream, most) {
                     return true;
                 }
@@ -85,7 +99,10 @@ impl<S: Mutation> World<S> {
         true
     }
 
-    fn hears(&mut self, at: usize, stream: usize, heard: Heard) {
+    fn hears(&mut self, at: usize, stream: usize, mut heard: Heard) {
+        if let Heard::Reached { complete, .. } = &mut heard {
+            *complete |= self.mutation.injects(Bug::BookmarkEndsList);
+        }
         let followed = &mut self.hosts[at].streams[stream];
         match followed.reflector.hears(heard) {
             Word::Tell(input) => self.tell(at, input),
@@ -95,6 +112,7 @@ impl<S: Mutation> World<S> {
                 }
                 self.tell(at, input);
             }
+            Word::Ignore => {}
             Word::Broken(trouble) => self.breaks(at, stream, Some(&trouble)),
         }
     }
@@ -102,6 +120,7 @@ impl<S: Mutation> World<S> {
     /// Opens a stream. A list may be of the past: never older than what the server keeps. If it is older than what the
     /// reflector asked for, as a server that is behind may send it, the reflector must handle that.
     fn open(&mut self, at: usize, stream: usize) {
+        self.hosts[at].streams[stream].opened_at = self.api.now;
         let start = self.hosts[at].streams[stream].reflector.start();
         let kind = self.hosts[at].streams[stream].reflector.stream().kind;
         let source = match start {
@@ -121,6 +140,11 @@ impl<S: Mutation> World<S> {
                 let head = self.api.head();
                 let span = (head.0 - floor.0.min(head.0)) as usize;
                 let back = if self.healing { 0 } else { [0, 0, self.choices.below(span + 1)][self.choices.below(3)] };
+                let back = if back == 0 && self.setup.bias.pieces && !self.healing {
+                    self.choices.below(2) * self.choices.below(span.min(8) + 1)
+                } else {
+                    back
+                };
                 let revision = Revision(head.0 - back as u64);
                 if back > 0 {
                     self.counters.hit(Sometimes::TimeTravel);
@@ -165,13 +189,19 @@ impl<S: Mutation> World<S> {
         let now = self.api.now;
         let followed = &mut self.hosts[at].streams[stream];
         followed.source = Source::Closed;
-        followed.opens_at = match followed.reflector.ends(trouble) {
+        let open_for = Duration::from_millis((now - followed.opened_at).millis().max(0) as u64);
+        followed.opens_at = match followed.reflector.ends(trouble, open_for) {
             Next::Again | Next::Relist => now,
             Next::After(wait) => now + Span::from_millis(wait.as_millis() as i64),
         };
     }
 
     pub(crate) fn bookmark_any(&mut self, hosts: Range<usize>) -> bool {
+        if self.setup.bias.pieces && self.choices.below(2) == 1 {
+            let listing = |host: &Host<S>| host.streams.iter().position(Followed::is_listing);
+            let found = (hosts.clone()).find_map(|at| Some((at, listing(&self.hosts[at])?)));
+            return found.is_some_and(|(at, stream)| self.bookmark(at, stream));
+        }
         let at = hosts.start + self.choices.below(hosts.len());
         let streams = self.hosts[at].streams.len();
         streams > 0 && {
@@ -182,10 +212,19 @@ impl<S: Mutation> World<S> {
 
     pub(super) fn bookmark(&mut self, at: usize, stream: usize) -> bool {
         let followed = &self.hosts[at].streams[stream];
-        let Source::Changes(next) = followed.source else { return false };
         if self.hosts[at].is_idle() || followed.stalled {
             return false;
         }
+        let next = match followed.source {
+            Source::Changes(next) => next,
+            // No server of ours sends one inside a list. It says nothing: objects may still follow.
+            Source::State { at: reached, .. } if self.setup.bias.pieces && !self.healing => {
+                self.counters.hit(Sometimes::BookmarkInList);
+                self.hears(at, stream, Heard::Reached { at: reached, complete: false });
+                return true;
+            }
+            Source::State { .. } | Source::Closed => return false,
+        };
         let kind = followed.reflector.stream().kind;
         let reached = match self.api.archive.log(&kind).get(next) {
             Some(version) => Revision(version.at.0 - 1),

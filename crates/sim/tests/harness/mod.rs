@@ -175,10 +175,9 @@ pub fn job_text(uid: &str, name: &str, namespace: &str, notation: &str, status: 
             spec.push(format!("\"completionMode\":\"{value}\""));
         } else if let Some(value) = number("success=") {
             spec.push(format!("\"successPolicy\":{{\"rules\":[{{\"succeededCount\":{value}}}]}}"));
-        } else if let Some((annotation, value)) =
-            token.split_once('=').filter(|(word, _)| {
-                word.starts_with("backoff-") || ["halt", "delete-finished-pods"].contains(word)
-            })
+        } else if let Some((annotation, value)) = token
+            .split_once('=')
+            .filter(|(word, _)| word.starts_with("backoff-") || ["halt", "delete-finished-pods"].contains(word))
         {
             annotations.push(format!("\"tally.dev/{annotation}\":\"{value}\""));
         } else if let Some(value) = text("label=") {

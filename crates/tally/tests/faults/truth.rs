@@ -227,7 +227,8 @@ impl Told {
         pod.tracked = tracked;
         pod.ever_tracked |= tracked;
         let gates = object["spec"]["schedulingGates"].as_array();
-        pod.ever_start_gated |= gates.is_some_and(|all| all.iter().any(|gate| gate["name"] == "tally.dev/counted-once"));
+        pod.ever_start_gated |=
+            gates.is_some_and(|all| all.iter().any(|gate| gate["name"] == "tally.dev/counted-once"));
         let (live, active) = (pod.live(), pod.live() && !pod.deleting);
         let job = pod.job.clone();
         if !before.is_empty() {

@@ -447,7 +447,7 @@ async fn a_namespace_with_a_level_gives_no_users_and_groups_of_the_machine() {
         (json!({"supplementalGroups": [42]}), "pod must not set supplementalGroups=42", "--pod-groups=42"),
         (json!({"fsGroup": 42}), "pod must not set fsGroup=42", "--pod-groups=42"),
         (json!({"runAsGroup": 42}), "pod must not set runAsGroup=42", "--pod-groups=42"),
-        (json!({"runAsUser": 1001}), "pod must not set runAsUser=1001", "--pod-users=1001"),
+        (json!({"runAsUser": 54321}), "pod must not set runAsUser=54321", "--pod-users=54321"),
     ] {
         let said = kubectl.with_input("create -n strict -f -", &pod("refused", more));
         assert_eq!(said.code, Some(1), "{said:?}");
