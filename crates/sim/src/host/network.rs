@@ -236,10 +236,10 @@ impl<S: Mutation> World<S> {
                     self.tell(host, Input::Bookmark(Kind::POD, job.revision()));
                 }
             }
-            (Kind::POD, verb, Reply::Done(pod)) if verb != Verb::List && lists => {
-                if self.mutation.injects(Bug::ResponseIsListed) {
-                    self.tell(host, Input::Apply(Kind::POD, pod.clone()));
-                }
+            (Kind::POD, verb, Reply::Done(pod))
+                if verb != Verb::List && lists && self.mutation.injects(Bug::ResponseIsListed) =>
+            {
+                self.tell(host, Input::Apply(Kind::POD, pod.clone()));
             }
             _ => {}
         }
