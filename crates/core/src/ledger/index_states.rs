@@ -174,7 +174,7 @@ impl<S: Mutation> Ledger<S> {
         }
         // BLPI-9: a stored verdict stands; within one pass success takes precedence.
         let completes = completes && !stored;
-        let fails = fails && !stored && !completes;
+        let fails = (fails || self.failed_by_then.contains(index)) && !stored && !completes;
         let done = stored || completes || fails;
         let creating = self.index.creating.contains(&index);
         let occupied = active > 0 || creating || (mode.waits_for_terminal_phase && terminating);

@@ -104,6 +104,8 @@ pub struct Ledger<S = NoMutation> {
     flight: Flight,
     /// GATE-11: the failure that this process has decided, if no interim condition stores it.
     outright: Option<Decision>,
+    /// The indexes that had failed by then: they stay failed, although their Pods may go with the Job.
+    failed_by_then: IndexSet,
     /// A deadline counts from the instant at which the Job started, not from its startTime, which has whole seconds.
     exact_start: bool,
     /// The startTime that this process wrote, and when it wrote it.
@@ -210,6 +212,7 @@ impl<S: Mutation> Ledger<S> {
             creation_serial: 0,
             flight: Flight::default(),
             outright: None,
+            failed_by_then: IndexSet::new(),
             exact_start: false,
             started: None,
         };
@@ -336,6 +339,7 @@ impl<S: Mutation> Ledger<S> {
     /// Job: the Pods that end because of it would otherwise change the reason. Another process derives it again.
     fn fail_outright(&mut self, decision: Decision) {
         self.outright = Some(decision);
+        self.failed_by_then = self.index.failed.clone();
         self.mode = mode(&self.job, true);
         self.rebuild();
     }
@@ -345,6 +349,7 @@ impl<S: Mutation> Ledger<S> {
         if old.generation != self.job.generation {
             // A user may have suspended the Job, or moved its deadline: what is not stored is derived again.
             self.outright = None;
+            self.failed_by_then = IndexSet::new();
         }
         let mode = mode(&self.job, self.outright.is_some());
         let rules_changed = mode != self.mode

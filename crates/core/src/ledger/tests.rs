@@ -1699,6 +1699,24 @@ fn a_job_fails_without_an_interim_condition_for_the_reason_that_came_first() {
     assert_eq!((status.failed, status.active, status.completion_time), (3, 0, None));
 }
 
+/// GATE-11: found by the simulator (verdicts-outright, seed 910000054). The Pod of an index that made the Job fail was being
+/// deleted, and was taken for one that ended with the Job: its index was missing in the list that explains the verdict.
+#[test]
+fn an_index_that_made_a_job_fail_without_an_interim_condition_stays_failed() {
+    let spec = json!({
+        "completionMode": "Indexed", "completions": 4, "parallelism": 2, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1,
+    });
+    let mut bench = gated(&job(spec), &WITHOUT_INTERIM);
+    bench.sees(at_index(pod("a", 20, "Failed"), 0));
+    let plan = bench.plan();
+    bench.written(&plan, 30);
+    bench.sees(at_index(deleting(pod("b", 31, "Failed")), 1));
+    bench.passes(1000);
+    let plan = bench.plan();
+    let status = &plan.status.as_ref().expect("both are recorded").status;
+    assert_eq!((status.failed_indexes.as_deref(), conditions(&plan)), (Some("0,1"), vec![]));
+}
+
 /// GATE-11: found by the simulator. A Job that is suspended before its failure is stored has not failed.
 #[test]
 fn a_failure_that_is_not_stored_is_decided_again_when_a_user_changes_the_job() {

@@ -175,8 +175,14 @@ enum Fate {
 }
 
 pub fn plan(facts: &Facts) -> Expected {
+    plan_after(facts, &BTreeSet::new())
+}
+
+/// `failed_by_then`: the indexes that had failed when the Job was decided, if no interim condition stores that (GATE-11).
+fn plan_after(facts: &Facts, failed_by_then: &BTreeSet<CompletionIndex>) -> Expected {
     let mut plan = Expected::default();
-    let look = Look::at(facts);
+    let mut look = Look::at(facts);
+    look.newly_failed.extend(failed_by_then);
     let unknown_mode = matches!(facts.job.spec.completion_mode, CompletionMode::Unknown(_));
     if facts.job.status.is_finished() || (unknown_mode && facts.job.deleting) {
         // SYNC-6, but remaining Pods are released (S10, S12), also those of a Job whose completion mode is unknown.
@@ -194,7 +200,7 @@ pub fn plan(facts: &Facts) -> Expected {
     }
     let decision = look.decide(&mut plan);
     if let Some(failure) = decision.as_ref().filter(|decision| !decision.stored && look.needs_no_interim(decision)) {
-        return outright(facts, failure, plan.wake_at);
+        return outright(facts, failure, &look.newly_failed, plan.wake_at);
     }
     match &decision {
         Some(decision) if decision.stored => plan.deletions = look.deletions(),
@@ -225,11 +231,16 @@ pub fn plan(facts: &Facts) -> Expected {
 }
 
 /// GATE-11: the plan as if the interim condition were stored, which it never is.
-fn outright(facts: &Facts, failure: &Decision, wake_at: Option<Timestamp>) -> Expected {
+fn outright(
+    facts: &Facts,
+    failure: &Decision,
+    failed: &BTreeSet<CompletionIndex>,
+    wake_at: Option<Timestamp>,
+) -> Expected {
     let mut decided = facts.clone();
     let target = condition_of(condition::FAILURE_TARGET, "True", &failure.reason, &failure.message, facts.now);
     decided.job.status.conditions.push(target.clone());
-    let mut plan = plan(&decided);
+    let mut plan = plan_after(&decided, failed);
     wake_at.into_iter().for_each(|at| earliest(&mut plan.wake_at, at));
     if let Some(write) = &mut plan.status {
         write.status.conditions.retain(|known| *known != target);
