@@ -1706,15 +1706,24 @@ fn an_index_that_made_a_job_fail_without_an_interim_condition_stays_failed() {
     let spec = json!({
         "completionMode": "Indexed", "completions": 4, "parallelism": 2, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1,
     });
-    let mut bench = gated(&job(spec), &WITHOUT_INTERIM);
-    bench.sees(at_index(pod("a", 20, "Failed"), 0));
-    let plan = bench.plan();
-    bench.written(&plan, 30);
-    bench.sees(at_index(deleting(pod("b", 31, "Failed")), 1));
-    bench.passes(1000);
-    let plan = bench.plan();
-    let status = &plan.status.as_ref().expect("both are recorded").status;
-    assert_eq!((status.failed_indexes.as_deref(), conditions(&plan)), (Some("0,1"), vec![]));
+    for in_flight in [false, true] {
+        let mut bench = gated(&job(spec.clone()), &WITHOUT_INTERIM);
+        bench.sees(at_index(pod("a", 20, "Failed"), 0));
+        let first = bench.plan();
+        if !in_flight {
+            bench.written(&first, 30);
+        }
+        bench.sees(at_index(deleting(pod("b", 31, "Failed")), 1));
+        bench.passes(1000);
+        let mut plan = bench.plan();
+        if in_flight {
+            bench.written(&first, 32);
+            bench.passes(1000);
+            plan = bench.plan();
+        }
+        let status = &plan.status.as_ref().expect("both are recorded").status;
+        assert_eq!((status.failed_indexes.as_deref(), conditions(&plan)), (Some("0,1"), vec![]), "{in_flight}");
+    }
 }
 
 /// GATE-11: found by the simulator. A Job that is suspended before its failure is stored has not failed.

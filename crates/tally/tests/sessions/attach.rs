@@ -12,8 +12,9 @@ async fn a_terminal_of_a_container_is_used_from_elsewhere() {
     for kubectl in [with_node().await, with_open_node().await] {
         run_pod(&kubectl, "p", "stdin: true\n      tty: true", "exec sh");
         let terminal = Terminal::start(kubectl.start(&["attach", "-it", "p"]), 83, 19);
-        terminal.type_in("stty size; tty\n");
-        terminal.await_text("19 83\r\n");
+        // What is typed may arrive before the size, which the container gets by a way of its own.
+        terminal.type_in("until [ \"$(stty size)\" = '19 83' ]; do sleep 0.05; done; echo si''zed; tty\n");
+        terminal.await_text("sized\r\n");
         terminal.await_text("/dev/pts/");
         terminal.resize(84, 20);
         terminal.type_in("echo un''til; while [ \"$(stty size)\" != '20 84' ]; do sleep 0.05; done; echo re''sized\n");
