@@ -1,7 +1,6 @@
 //! Properties of the API's rules that must hold for all input bytes. Shared by the fuzz targets and by the ordinary
 //! tests of the api crate, as in `properties.rs`.
 
-use serde_json::{Value, json};
 use tally_api::apply::{self, Config, Writer};
 use tally_api::catalog;
 use tally_api::decode::{conform, decode, settle, syntax_error};
@@ -14,6 +13,7 @@ use tally_api::selector::{Filter, LabelSelector};
 use tally_api::status_error::StatusError;
 use tally_api::table::{self, IncludeObject};
 use tally_core::time::{Span, Timestamp};
+use tally_value::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_767_225_600);
 

@@ -1,8 +1,8 @@
 //! The CronJob's rules. The Job in its template follows the rules of Jobs, but only its Pod failure policy and its Pod
 //! template get defaults: the others are set when a Job is created from it.
 
-use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value};
 
 use crate::field::{At, FieldError};
 use crate::job::{self, map_at};

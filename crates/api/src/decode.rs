@@ -15,7 +15,7 @@ mod times;
 pub mod tree;
 pub(crate) mod yaml;
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::field::{ErrorKind, FieldError};
 use crate::kinds::Resource;
@@ -193,7 +193,7 @@ pub fn settle(resource: &Resource, object: &mut Value) {
     }
 }
 
-fn settle_fields(structure: &Struct, map: &mut serde_json::Map<String, Value>) {
+fn settle_fields(structure: &Struct, map: &mut tally_value::Map) {
     for (key, value) in map {
         if let Some(field) = structure.field(key) {
             settle_value(&field.ty, value);

@@ -4,8 +4,8 @@
 //! becomes text only if there is an error to report, so that checking a valid object allocates nothing.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 pub use tally_core::field_error::{ErrorKind, FieldError};
+use tally_value::{Map, Value};
 
 /// A position in an object, and the value there if any. `null` counts as absent.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.len() == 0
     }
 
-    pub fn map(&self) -> Option<&'v Map<String, Value>> {
+    pub fn map(&self) -> Option<&'v Map> {
         self.value.and_then(Value::as_object)
     }
 

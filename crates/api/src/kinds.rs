@@ -1,8 +1,8 @@
 //! The type of a served resource, and the rules of its objects.
 
-use serde_json::Value;
 use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 use crate::field::FieldError;
 use crate::limits::LimitType;
@@ -51,6 +51,15 @@ pub enum Part {
     Status,
 }
 
+/// Whether a part of an object is the very part of the stored one: shared with it, and so as it was when it was defaulted
+/// and validated. A part that merely has the same content may be another one.
+pub fn is_kept(new: &Value, old: &Value, part: &str) -> bool {
+    match (new.get(part), old.get(part)) {
+        (Some(new), Some(old)) => new.is_same(old),
+        (new, old) => new.is_none() && old.is_none(),
+    }
+}
+
 /// The rules of one kind. Objects are already decoded: known fields only, no `null`, nothing that the wire form omits.
 ///
 /// The order of a create: `drop_disabled`, `default`, system metadata (name, namespace, UID, creationTimestamp), `prepare_create`,
@@ -60,6 +69,11 @@ pub enum Part {
 pub trait Rules: Sync {
     /// Sets defaults for absent fields. Idempotent; runs on every object that a client sends or a patch produces.
     fn default(&self, _object: &mut Value) {}
+
+    /// The same for a changed object. A part that is the very part of the stored object has its defaults.
+    fn default_update(&self, new: &mut Value, _old: &Value) {
+        self.default(new);
+    }
 
     /// Removes what a client may not set and adds what the server sets: status, generation, generated labels.
     fn prepare_create(&self, _object: &mut Value, _now: Timestamp) {}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use crate::kinds::AdmissionError;
 use crate::pod::{container_sums, quantity_of};
@@ -95,7 +95,7 @@ fn fill_list<'v>(container: &mut Value, list: &str, defaults: &BTreeMap<&'v str,
     set
 }
 
-fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+fn child<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     map.entry(field).or_insert_with(|| Map::new().into()).as_object_mut()
 }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use crate::field::{At, FieldError};
-use crate::kinds::Resource;
+use crate::kinds::{Resource, is_kept};
 use crate::status_error::StatusError;
 
 mod names;
@@ -57,17 +57,27 @@ pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     if generation.int().is_some_and(|generation| generation < 0) {
         errors.push(generation.invalid("must be greater than or equal to 0"));
     }
-    errors.extend(validate_always(&meta));
+    errors.extend(validate_always(&meta, None));
     errors.extend(validate_finalizer_domains(resource, meta.at("finalizers")));
     errors
 }
 
-/// The rules for an object's metadata, new or changed.
-fn validate_always(meta: &At<'_, '_>) -> Vec<FieldError> {
-    let mut errors = validate_labels(meta.at("labels"));
-    errors.extend(validate_annotations(meta.at("annotations")));
-    errors.extend(validate_owner_references(meta.at("ownerReferences")));
-    errors.extend(validate_finalizers(meta.at("finalizers")));
+/// The rules for an object's metadata, new or changed. What is kept of the stored metadata is valid.
+fn validate_always(meta: &At<'_, '_>, before: Option<&Value>) -> Vec<FieldError> {
+    let kept = |part: &str| before.is_some_and(|before| meta.value.is_some_and(|meta| is_kept(meta, before, part)));
+    let mut errors = Vec::new();
+    if !kept("labels") {
+        errors.extend(validate_labels(meta.at("labels")));
+    }
+    if !kept("annotations") {
+        errors.extend(validate_annotations(meta.at("annotations")));
+    }
+    if !kept("ownerReferences") {
+        errors.extend(validate_owner_references(meta.at("ownerReferences")));
+    }
+    if !kept("finalizers") {
+        errors.extend(validate_finalizers(meta.at("finalizers")));
+    }
     errors
 }
 
@@ -87,7 +97,7 @@ pub fn validate_generate_name(object: &Value) -> Vec<FieldError> {
 pub fn validate_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     let (new_root, old_root) = (At::root(new), At::root(old));
     let (meta, before) = (new_root.at("metadata"), old_root.at("metadata"));
-    let mut errors = validate_always(&meta);
+    let mut errors = validate_always(&meta, before.value);
 
     if before.at("deletionTimestamp").is_set() {
         errors.extend(validate_no_new_finalizers(meta.at("finalizers"), before.at("finalizers")));
@@ -197,12 +207,12 @@ pub fn generated_name(prefix: &str, ending: &str) -> String {
     format!("{}{ending}", prefix.get(..length).unwrap_or_default())
 }
 
-fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+fn metadata_mut(object: &mut Value) -> Option<&mut Map> {
     let meta = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     meta.as_object_mut()
 }
 
-fn put(meta: &mut Map<String, Value>, field: &str, value: Option<Value>) {
+fn put(meta: &mut Map, field: &str, value: Option<Value>) {
     match value {
         Some(value) => meta.insert(field.to_owned(), value),
         None => meta.remove(field),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 use crate::decode::time_error;
 use crate::field::{At, FieldError};
@@ -575,7 +575,7 @@ fn type_of(value: &Value) -> &'static str {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

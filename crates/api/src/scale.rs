@@ -2,7 +2,7 @@
 //!
 //! A Scale is not stored. It is a view of three fields of the object, of which `spec.replicas` can be written.
 
-use serde_json::{Map, Value, json};
+use tally_value::{Map, Value, json};
 
 use crate::apply::Config;
 use crate::catalog;
@@ -93,7 +93,7 @@ fn selector(selector: Option<&Value>) -> String {
         if is_structure { selector.get("matchLabels").and_then(Value::as_object).unwrap_or(&empty) } else { selector };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut all: Vec<(String, String)> =
-        labels.iter().map(|(key, value)| (key.clone(), format!("{key}={}", text(value)))).collect();
+        labels.iter().map(|(key, value)| (key.to_string(), format!("{key}={}", text(value)))).collect();
     for one in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let key = text(&one["key"]);
         let mut values: Vec<String> = one["values"].as_array().into_iter().flatten().map(text).collect();

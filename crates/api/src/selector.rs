@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use crate::field::{At, FieldError};
 use crate::kinds::Resource;
@@ -129,7 +129,7 @@ impl LabelSelector {
     }
 
     /// From a plain map, as in Services and ReplicationControllers: each label must be present with its value.
-    pub fn from_map(labels: Option<&Map<String, Value>>) -> Self {
+    pub fn from_map(labels: Option<&Map>) -> Self {
         Self::of(equalities(labels))
     }
 
@@ -142,7 +142,7 @@ impl LabelSelector {
         !self.nothing && self.requirements.is_empty()
     }
 
-    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+    pub fn matches(&self, labels: Option<&Map>) -> bool {
         self.matches_by(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
     }
 
@@ -152,7 +152,7 @@ impl LabelSelector {
     }
 }
 
-fn equalities(labels: Option<&Map<String, Value>>) -> Vec<Requirement> {
+fn equalities(labels: Option<&Map>) -> Vec<Requirement> {
     let labels = labels.into_iter().flatten();
     labels
         .map(|(key, value)| Requirement::of(key, Operator::Equals, vec![value.as_str().unwrap_or_default().to_owned()]))

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use crate::field::FieldError;
 use crate::kinds::Resource;
@@ -145,7 +145,7 @@ impl StatusError {
             status["reason"] = self.reason.into();
         }
         if let Some(details) = &self.details {
-            let mut shown = serde_json::Map::new();
+            let mut shown = tally_value::Map::new();
             for (key, text) in
                 [("name", &details.name), ("group", &details.group), ("kind", &details.kind), ("uid", &details.uid)]
             {

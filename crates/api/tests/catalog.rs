@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
 use tally_api::catalog::{self, discovery};
 use tally_api::kinds::Resource;
+use tally_value::{Value, json};
 
 #[test]
 fn rows_are_in_order_and_found_again() {

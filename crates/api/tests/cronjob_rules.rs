@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use serde_json::{Value, json};
 use tally_api::cronjob::CronJobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 /// A CronJob named `c`, with these fields of its spec set.
 fn cron_job(fields: Value) -> Value {

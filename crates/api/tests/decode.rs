@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::decode::{Decoded, conform, decode, decode_as, settle};
 use tally_api::kinds::Resource;
@@ -10,6 +9,7 @@ use tally_api::options::{FieldValidation, Format, PatchKind};
 use tally_api::patch::patched;
 use tally_api::schema::{Shape, Type, schema};
 use tally_api::status_error::StatusError;
+use tally_value::{Map, Value, json};
 
 fn resource(plural: &str) -> &'static Resource {
     catalog::resources().iter().find(|resource| resource.plural == plural).unwrap()
@@ -425,7 +425,7 @@ fn gang_scheduling_is_refused_with_a_sentence() {
 
 #[test]
 fn no_more_than_a_hundred_unknown_fields_are_told() {
-    let fields: Map<String, Value> = (0..250).map(|number| (format!("x{number}"), json!(1))).collect();
+    let fields: Map = (0..250).map(|number| (format!("x{number}"), json!(1))).collect();
     assert_eq!(read("configmaps", &Value::Object(fields).to_string()).unwrap().warnings.len(), 100);
 }
 

@@ -1,9 +1,9 @@
 //! Metadata of creates and updates, one row per rule.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use serde_json::{Value, json};
 use tally_api::kinds::{Resource, Rules};
 use tally_api::meta;
+use tally_value::{Value, json};
 
 struct Plain;
 impl Rules for Plain {}

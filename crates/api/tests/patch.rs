@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::{Decoded, conform};
 use tally_api::kinds::Resource;
 use tally_api::options::{FieldValidation, PatchKind};
 use tally_api::patch::{apply, patched};
 use tally_api::status_error::StatusError;
+use tally_value::{Value, json};
 
 fn resource(plural: &str) -> &'static Resource {
     catalog::resources().iter().find(|resource| resource.plural == plural).unwrap()
@@ -138,7 +138,7 @@ fn what_stands_before_the_first_slash_is_not_looked_at() {
 
 #[test]
 fn operations_are_bounded() {
-    let many = |count: usize| Value::Array(vec![json!({"op": "test", "path": "/data/a", "value": "1"}); count]);
+    let many = |count: usize| Value::from(vec![json!({"op": "test", "path": "/data/a", "value": "1"}); count]);
     assert!(patch("configmaps", PatchKind::Json, configmap(), many(10_000)).is_ok());
     let failure = patch("configmaps", PatchKind::Json, configmap(), many(10_001)).unwrap_err();
     assert_eq!((failure.code, failure.reason), (413, "RequestEntityTooLarge"));
@@ -146,7 +146,7 @@ fn operations_are_bounded() {
     // Thirty doublings would produce gigabytes.
     let doubling: Vec<Value> =
         (0..30).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/x{n}")})).collect();
-    let failure = patch("configmaps", PatchKind::Json, configmap(), Value::Array(doubling)).unwrap_err();
+    let failure = patch("configmaps", PatchKind::Json, configmap(), Value::from(doubling)).unwrap_err();
     assert_eq!((failure.code, failure.message.as_str()), (422, REJECTED));
 }
 
@@ -541,7 +541,7 @@ fn operations_between(path: &str, old: &Value, new: &Value, operations: &mut Vec
 /// The strategic merge patch that makes the second Pod spec, or part of one, of the first.
 fn strategic_difference(old: &Value, new: &Value) -> Value {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return new.clone() };
-    let mut patch = serde_json::Map::new();
+    let mut patch = tally_value::Map::new();
     for key in old.keys().filter(|key| !new.contains_key(*key)) {
         patch.insert(key.clone(), Value::Null);
     }

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use tally_api::field::At;
 use tally_api::kinds::{Resource, Rules};
 use tally_api::selector::{Facets, FieldSelector, Filter, LabelSelector, selector_column, validate_label_selector};
+use tally_value::{Value, json};
 
 struct Plain;
 impl Rules for Plain {}

@@ -6,7 +6,7 @@ mod api;
 use bytes::Bytes;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
-use tally_api::options::{DeleteOptions, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
+use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_core::ids::Revision;
 use tally_registry::{Deleted, Registry, Target};
@@ -47,7 +47,8 @@ async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError>
         Some(resource.subresource(call.subresource).ok_or_else(unserved)?)
     };
     let target = Target { resource, subresource, namespace: &call.namespace, name: &call.name };
-    let options = WriteOptions::default();
+    // Nobody would read the warnings.
+    let options = WriteOptions { field_validation: FieldValidation::Ignore, ..WriteOptions::default() };
     let object = match call.verb {
         Verb::Create => registry.create(target, &call.body, Format::Json, &options).await?.object,
         Verb::Get => registry.get(target, ReadAt::Newest)?,

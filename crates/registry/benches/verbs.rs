@@ -6,10 +6,10 @@ mod support;
 
 use std::time::Instant;
 
-use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, ListOptions, PatchKind, WriteOptions};
 use tally_registry::Target;
+use tally_value::{Value, json};
 
 const PODS: usize = 10_000;
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";

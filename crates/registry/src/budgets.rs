@@ -4,10 +4,10 @@
 //! are allowed. An eviction takes one of them, and records the Pod it is for, before it changes the Pod: two concurrent
 //! evictions cannot both take the last one.
 
-use serde_json::{Map, Value, json};
 use tally_api::selector::LabelSelector;
 use tally_api::status_error::{Cause, Details, StatusError};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::{Map, Value, json};
 
 use crate::{MOST_ROUNDS, Registry, Result, Target, refused, text};
 
@@ -120,9 +120,9 @@ fn why_none(budget: &Value, name: &str, healthy: i64, needed: i64) -> String {
 }
 
 /// Sets the condition that no disruption is allowed.
-fn used_up(status: &mut Map<String, Value>, now: tally_core::time::Timestamp) {
+fn used_up(status: &mut Map, now: tally_core::time::Timestamp) {
     let generation = status.get("observedGeneration").cloned().unwrap_or(Value::from(0));
-    let conditions = status.entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+    let conditions = status.entry("conditions").or_insert_with(|| tally_value::json!([]));
     let Some(conditions) = conditions.as_array_mut() else { return };
     let mut condition = json!({
         "type": ALLOWED, "status": "False", "reason": "InsufficientPods", "message": "",

@@ -3,9 +3,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Value, json};
 use tally_api::decode::syntax_error;
 use tally_api::status_error::StatusError;
+use tally_value::{Value, json};
 
 const VERSION: &str = "meta.k8s.io/v1";
 

@@ -1,16 +1,16 @@
 //! Create: default, validate, and store under a name that is not taken.
 
-use serde_json::Value;
 use tally_api::decode::{Decoded, decode, decode_as, settle};
 use tally_api::kinds::{AdmissionError, Resource, Siblings};
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
 use tally_api::{apply, meta};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::Value;
 
 use crate::text::{self, metadata};
 use crate::update::writer;
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, key, refused, view};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, decoded, key, refused, view};
 
 fn has_controller(object: &Value) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -174,16 +174,16 @@ impl Registry {
                     None => Ok(text::unstored(&stored)),
                 }
             } else {
-                let body = text::body(&stored);
+                let (body, tree) = decoded::body(&stored);
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
-                let write = Write { key: key.clone(), expect: Expect::Absent, change: Change::Put(body) };
+                let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
                 let committed = match &namespace_seen {
                     Some(seen) => self.store.commit_beside(write, seen.clone()).await,
                     None => self.store.commit(write).await,
                 };
                 committed.map(|entry| {
-                    self.decoded.keep(key, std::mem::take(&mut stored), &entry);
+                    self.decoded.keep(tree, &entry);
                     entry.value.clone()
                 })
             };

@@ -1,60 +1,78 @@
-//! The objects that were written last, decoded: most objects are written several times in a short time, and the next
-//! write starts from the value that the last one stored instead of decoding its text again.
+//! The trees of the objects that were written last. Most objects are written several times in a short time, and read by all
+//! controllers: the next write, and filters of watches, start from the tree that was encoded instead of decoding its text.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use serde_json::Value;
-use tally_store::Entry;
+use tally_store::{Body, Entry, Handle, Stored};
+use tally_value::Value;
 
 use crate::text::{self, metadata};
 
-/// The most objects of one generation; there are two.
-const MOST: usize = 128;
+/// The most objects that are kept. Their trees share most of what they contain.
+const MOST: usize = 1024;
 /// Larger objects are decoded each time, so that the memory in use is bounded.
 const LARGEST: usize = 8 * 1024;
 
-#[derive(Default)]
-pub struct DecodedObjects(Mutex<Generations>);
-
-/// When the young generation is full, it becomes the old one, whose objects are forgotten.
-#[derive(Default)]
-struct Generations {
-    young: HashMap<String, (u64, Value)>,
-    old: HashMap<String, (u64, Value)>,
+/// An object as it was encoded, for the readers of its entry.
+#[derive(Debug)]
+pub struct Tree {
+    object: Value,
+    /// With its revision, which is known once it is written.
+    stamped: OnceLock<Value>,
 }
 
-impl DecodedObjects {
-    /// The value of a stored object, which is no longer kept here.
-    pub fn take(&self, key: &str, entry: &Entry) -> Value {
-        if entry.value.len() <= LARGEST {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = kept.young.remove(key).or_else(|| kept.old.remove(key));
-            if let Some((revision, value)) = found
-                && revision == entry.revision
-            {
-                return value;
-            }
-        }
-        text::parse(&entry.value)
+impl Tree {
+    fn stamped(&self, revision: u64) -> &Value {
+        self.stamped.get_or_init(|| {
+            let mut object = self.object.clone();
+            // The stored text has neither `apiVersion` nor `kind`.
+            text::remove_type(&mut object);
+            metadata(&mut object).insert("resourceVersion", revision.to_string().into());
+            object
+        })
     }
+}
 
-    /// Keeps the value that was just stored under this key.
-    pub fn keep(&self, key: String, mut value: Value, entry: &Entry) {
-        if entry.value.len() > LARGEST {
-            return;
-        }
-        // The stored text has neither `apiVersion` nor `kind`.
-        text::remove_type(&mut value);
-        metadata(&mut value).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
-        debug_assert_eq!(value, text::parse(&entry.value), "what is kept is what a reader of the stored text gets");
+/// The text of an object that is about to be written, and its tree, to be kept once it is. The text is for one write: a tree
+/// has one revision.
+pub fn body(object: &Value) -> (Body, Option<Arc<Tree>>) {
+    let body = text::body(object);
+    if body.bytes.len() > LARGEST {
+        return (body, None);
+    }
+    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new() });
+    let shared: Arc<dyn Any + Send + Sync> = tree.clone();
+    let handle: Handle = Arc::downgrade(&shared);
+    (Body { handle: Some(handle), ..body }, Some(tree))
+}
+
+/// The tree of an entry, if it is still kept.
+pub fn tree(entry: &Stored) -> Option<Value> {
+    let tree = entry.handle.as_ref().and_then(Weak::upgrade)?.downcast::<Tree>().ok()?;
+    Some(tree.stamped(entry.revision).clone())
+}
+
+pub fn value(entry: &Stored) -> Value {
+    tree(entry).unwrap_or_else(|| text::parse(&entry.value))
+}
+
+/// Keeps what was written last.
+#[derive(Default)]
+pub struct DecodedObjects(Mutex<VecDeque<Arc<Tree>>>);
+
+impl DecodedObjects {
+    pub fn keep(&self, written: Option<Arc<Tree>>, entry: &Entry) {
+        let Some(written) = written else { return };
+        debug_assert_eq!(
+            *written.stamped(entry.revision),
+            text::parse(&entry.value),
+            "what is kept is what a reader of the stored text gets"
+        );
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut forgotten = HashMap::new();
-        if kept.young.len() >= MOST {
-            forgotten = std::mem::take(&mut kept.young);
-            std::mem::swap(&mut kept.old, &mut forgotten);
-        }
-        kept.young.insert(key, (entry.revision, value));
+        let forgotten = if kept.len() >= MOST { kept.pop_front() } else { None };
+        kept.push_back(written);
         // That takes time, and others need not wait for it.
         drop(kept);
         drop(forgotten);
@@ -63,54 +81,58 @@ impl DecodedObjects {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use tally_store::{Change, Expect, Store, StoreOptions, Write};
+    use tally_value::json;
 
     use super::*;
 
-    async fn write(store: &Store, name: &str, value: &Value) -> Entry {
+    async fn write(store: &Store, name: &str, body: Body) -> Entry {
         let expect = store.get(name).map_or(Expect::Absent, |entry| Expect::At(entry.revision));
-        let change = Change::Put(text::body(value));
-        store.commit(Write { key: name.to_owned(), expect, change }).await.unwrap()
+        store.commit(Write { key: name.to_owned(), expect, change: Change::Put(body) }).await.unwrap()
     }
 
     #[tokio::test]
-    async fn only_the_state_that_was_kept_is_returned() {
+    async fn an_entry_has_the_tree_of_its_own_write() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let first = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"n": -1}});
-        let entry = write(&store, "a", &first).await;
-        decoded.keep("a".to_owned(), first.clone(), &entry);
-        assert_eq!(decoded.take("a", &entry), text::parse(&entry.value));
-        // Written by other means since: what is kept is not the stored state.
-        decoded.keep("a".to_owned(), first, &entry);
-        let entry = write(&store, "a", &json!({"metadata": {"name": "a"}, "spec": {"n": 7}})).await;
-        assert_eq!(decoded.take("a", &entry)["spec"]["n"], 7);
+        let (text, kept) = body(&first);
+        let one = write(&store, "a", text).await;
+        decoded.keep(kept, &one);
+        assert_eq!(tree(&one).unwrap(), text::parse(&one.value));
+        assert!(tree(&one).unwrap()["spec"].is_same(&first["spec"]), "the tree that was encoded");
+        // Written by other means since.
+        let other = write(&store, "a", text::body(&json!({"metadata": {"name": "a"}, "spec": {"n": 7}}))).await;
+        assert_eq!((tree(&other), value(&other)["spec"]["n"].as_i64()), (None, Some(7)));
+        assert_eq!(value(&one)["spec"]["n"], -1);
     }
 
     /// What is kept must be what is read back, to the last bit of a number.
     #[tokio::test]
     async fn fractions_survive() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
-        let value =
+        let numbers =
             json!({"metadata": {"name": "a"}, "numbers": [9.044889105823873e-279, -7.312715117751976e-237, 0.1]});
-        let entry = write(&store, "a", &value).await;
-        decoded.keep("a".to_owned(), value, &entry);
-        assert_eq!(decoded.take("a", &entry), text::parse(&entry.value));
+        let (text, kept) = body(&numbers);
+        let entry = write(&store, "a", text).await;
+        decoded.keep(kept, &entry);
+        assert_eq!(tree(&entry).unwrap(), text::parse(&entry.value));
     }
 
     #[tokio::test]
     async fn old_and_large_objects_are_not_kept() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
-        for number in 0..5 * MOST {
-            let value = json!({"metadata": {"name": "a"}, "spec": {"n": number}});
-            let entry = write(&store, "a", &value).await;
-            decoded.keep(number.to_string(), value, &entry);
+        let mut entries = Vec::new();
+        for number in 0..MOST + 10 {
+            let (text, kept) = body(&json!({"metadata": {"name": "a"}, "spec": {"n": number}}));
+            let entry = write(&store, &number.to_string(), text).await;
+            decoded.keep(kept, &entry);
+            entries.push(entry);
         }
-        let large = json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}});
-        let entry = write(&store, "b", &large).await;
-        decoded.keep("b".to_owned(), large, &entry);
-        let kept = decoded.0.lock().unwrap();
-        assert_eq!((kept.young.len(), kept.old.len()), (MOST, MOST));
-        assert!(!kept.young.contains_key("b"));
+        let kept: Vec<bool> = entries.iter().map(|entry| tree(entry).is_some()).collect();
+        assert_eq!(kept.iter().filter(|kept| **kept).count(), MOST);
+        assert!(!kept[9] && kept[10]);
+        assert!(entries.iter().enumerate().all(|(number, entry)| value(entry)["spec"]["n"] == number));
+        let (_, large) = body(&json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}}));
+        assert!(large.is_none());
     }
 }

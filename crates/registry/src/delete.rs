@@ -1,12 +1,12 @@
 //! Delete: at once, after a grace period, or when the last finalizer is removed.
 
 use bytes::Bytes;
-use serde_json::Value;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, ListOptions, Propagation};
 use tally_api::status_error::{Details, StatusError};
 use tally_core::time::{Span, Timestamp};
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::Value;
 
 use crate::create::is_deleting;
 use crate::text::{self, metadata};
@@ -246,8 +246,8 @@ fn precondition_failed(resource: &Resource, name: &str, why: &str) -> StatusErro
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use tally_api::catalog;
+    use tally_value::json;
 
     use super::*;
 

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use serde_json::Value;
 use tally_core::time::Timestamp;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -22,12 +22,12 @@ mod update;
 mod view;
 mod watch;
 
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde_json::Value;
 use tally_api::kinds::{Resource, Subresource};
 use tally_api::pod_security::PodIds;
 use tally_api::status_error::StatusError;
@@ -36,6 +36,7 @@ use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
 use tally_store::backup::{Backup, BackupFile};
 use tally_store::{Body, Store, WriteError};
+use tally_value::Value;
 
 use decoded::DecodedObjects;
 pub use expiry::EVENT_TTL;
@@ -253,6 +254,12 @@ impl Object {
     /// The object as a value, without `apiVersion` and `kind`.
     pub fn parse(&self) -> Value {
         text::parse(&self.bytes)
+    }
+
+    /// The same, for readers with another kind of value.
+    pub fn read<T: DeserializeOwned + Default>(&self) -> T {
+        // Stored text was encoded here, and its checksum is verified when the store is opened.
+        serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
 }
 

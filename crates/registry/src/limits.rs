@@ -1,9 +1,9 @@
 //! LimitRanges: what new Pods and claims may request. A namespace without any costs one lookup of an empty range.
 
-use serde_json::Value;
 use tally_api::kinds::Resource;
 use tally_api::limits::LimitType;
 use tally_api::status_error::StatusError;
+use tally_value::Value;
 
 use crate::create::is_deleting;
 use crate::{Registry, Result, Target, text};

@@ -1,7 +1,6 @@
 //! The Pod security levels of a namespace, on creates and updates: see `tally_api::pod_security`. A namespace without such
 //! labels costs one search of its text.
 
-use serde_json::Value;
 use tally_api::kinds::Resource;
 use tally_api::options::{AuditNotes, WriteOptions};
 use tally_api::pod_security::{
@@ -10,6 +9,7 @@ use tally_api::pod_security::{
 };
 use tally_api::status_error::StatusError;
 use tally_store::Entry;
+use tally_value::Value;
 
 use crate::{Registry, Result, Target, text};
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use serde_json::Value;
 use tally_api::decode::decode_as;
 use tally_api::kinds::{ClusterObjects, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
@@ -11,10 +10,11 @@ use tally_api::status_error::StatusError;
 use tally_api::{catalog, pod};
 use tally_core::gates::Gate;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::Value;
 
 use crate::create::take_namespace;
 use crate::delete::check_preconditions;
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, refused, text};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, decoded, refused, text};
 
 impl Registry {
     /// Assigns a Pod to a node. The legacy collection `bindings` takes the Pod's name from the body.
@@ -88,16 +88,17 @@ impl Registry {
         let key = target.key();
         for _ in 0..MOST_ROUNDS {
             let entry = self.store.get(&key).ok_or_else(|| StatusError::not_found(target.resource, target.name))?;
-            let old = self.decoded.take(&key, &entry);
+            let old = decoded::value(&entry);
             let mut new = old.clone();
             change(&entry, &mut new)?;
             if dry_run || new == old {
                 return Ok(());
             }
-            let change = Change::Put(text::body(&new));
+            let (body, tree) = decoded::body(&new);
+            let change = Change::Put(body);
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
-                    self.decoded.keep(key, new, &written);
+                    self.decoded.keep(tree, &written);
                     return Ok(());
                 }
                 Err(WriteError::Conflict(_)) => {}

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::kinds::{AdmissionError, Resource};
 use tally_api::options::{PatchKind, WriteOptions};
@@ -16,6 +15,7 @@ use tally_api::quantity::Quantity;
 use tally_api::quota::{Quota, Usage, add, counted_by, subtract, usage};
 use tally_api::status_error::StatusError;
 use tally_store::{Entry, Store, TooOld, Watcher};
+use tally_value::{Map, Value, json};
 
 use crate::read::gone;
 use crate::{Registry, Result, Target, text};
@@ -306,7 +306,7 @@ impl Registry {
                 continue;
             };
             let hard = object.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
-            let used: Map<String, Value> = used.into_iter().map(|(name, sum)| (name, sum.to_string().into())).collect();
+            let used: Map = used.into_iter().map(|(name, sum)| (name, sum.to_string())).collect();
             let is = |field: &str| object.pointer(&format!("/status/{field}")).cloned().unwrap_or_else(|| json!({}));
             if is("hard") == hard && is("used") == Value::Object(used.clone()) {
                 continue;

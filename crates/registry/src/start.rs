@@ -1,9 +1,9 @@
 //! The objects that a cluster starts with: its namespaces, and the Service through which Pods find the API.
 
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::{Format, WriteOptions};
 use tally_api::status_error::StatusError;
+use tally_value::{Value, json};
 
 use crate::{Registry, Result, Target};
 

@@ -4,15 +4,15 @@
 //! there when it assigns it (`Body::stamp_at`).
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
 use tally_store::Body;
+use tally_value::{Map, Value};
 
 /// Every stored text begins with this, followed by the revision and a quote.
 const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
 
 /// The text of an object that is about to be written, with a gap for its revision.
 pub fn body(object: &Value) -> Body {
-    Body { bytes: encode(object, ""), stamp_at: HEAD.len() }
+    Body { bytes: encode(object, ""), stamp_at: HEAD.len(), handle: None }
 }
 
 /// Marks the text of an object that kube-apiserver would store without a value that it shows (`Rules::complete`). There
@@ -101,13 +101,13 @@ pub fn remove_type(object: &mut Value) {
 }
 
 /// The metadata, created if it is missing.
-pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+pub fn metadata(object: &mut Value) -> &mut Map {
     let fields = map(object);
     map(fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
 }
 
 /// The value as a map; a value of another type becomes an empty map.
-fn map(value: &mut Value) -> &mut Map<String, Value> {
+fn map(value: &mut Value) -> &mut Map {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
@@ -123,7 +123,7 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 
@@ -131,7 +131,7 @@ mod tests {
     fn the_gap_is_where_the_revision_belongs() {
         let object =
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "9"}, "spec": {}});
-        let Body { mut bytes, stamp_at } = body(&object);
+        let Body { mut bytes, stamp_at, .. } = body(&object);
         bytes.splice(stamp_at..stamp_at, b"17".iter().copied());
         assert_eq!(parse(&bytes), json!({"metadata": {"name": "p", "resourceVersion": "17"}, "spec": {}}));
         let later = restamp(&Bytes::from(bytes), 1234);

@@ -1,7 +1,6 @@
 //! Update and patch: decide from the stored object, write if it is unchanged, otherwise decide again.
 
 use bytes::Bytes;
-use serde_json::{Value, json};
 use tally_api::apply::{self, Config, Writer};
 use tally_api::decode::{Decoded, conform, decode, settle};
 use tally_api::kinds::{Part, Resource};
@@ -12,10 +11,11 @@ use tally_api::status_error::StatusError;
 use tally_api::{meta, patch};
 use tally_core::gates::FeatureGates;
 use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_value::{Value, json};
 
 use crate::create::{is_deleting, take_namespace};
 use crate::text::{self, metadata};
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, refused, view};
+use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, decoded, refused, view};
 
 /// The manager of a write by this process itself: a controller, or the node.
 const OWN_MANAGER: &str = "tally";
@@ -162,7 +162,7 @@ impl Registry {
             let Some(entry) = self.store.get(&key) else {
                 return Err(StatusError::not_found(target.resource, target.name));
             };
-            let stored = self.decoded.take(&key, &entry);
+            let stored = decoded::value(&entry);
             let now = self.now().to_string();
             let mut decision = decide(&target, &requested, &entry, stored, options, self.gates, &now)?;
             if let Outcome::Put(new) = &decision.outcome
@@ -196,12 +196,12 @@ impl Registry {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
                 Outcome::Put(new) => {
-                    let body = text::body(&new);
+                    let (body, tree) = decoded::body(&new);
                     // An object that already exceeds the limit, because it was marked as deleted, may still shrink.
                     if body.bytes.len() > entry.value.len() {
                         check_size(&body)?;
                     }
-                    (Change::Put(body), None, Some(new))
+                    (Change::Put(body), None, tree)
                 }
                 // API-8: removing the last finalizer removes the object. Watchers see the state before that.
                 Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new)), None),
@@ -211,9 +211,7 @@ impl Registry {
             }
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
-                    if let Some(value) = kept {
-                        self.decoded.keep(key, value, &written);
-                    }
+                    self.decoded.keep(kept, &written);
                     return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings));
                 }
                 // Another write came first. A client that sent a resourceVersion is refused in the next round.
@@ -307,7 +305,7 @@ fn decide(
     if gated {
         resource.rules.drop_disabled(&mut new, Some(&old), gates);
     }
-    resource.rules.default(&mut new);
+    resource.rules.default_update(&mut new, &old);
     if gated {
         resource.rules.drop_disabled(&mut new, Some(&old), gates);
     }

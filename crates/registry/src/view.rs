@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde_json::Value;
 use tally_api::field::FieldError;
 use tally_api::kinds::Resource;
 use tally_api::status_error::StatusError;
+use tally_value::Value;
 
 use crate::text;
 

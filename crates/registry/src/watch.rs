@@ -11,7 +11,7 @@ use tally_api::status_error::StatusError;
 use tally_store::{Entry, Event, TooOld, Watcher};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Object, Registry, Result, Target, read, text, view};
+use crate::{Object, Registry, Result, Target, decoded, read, text, view};
 
 /// The shortest time between two bookmarks on a quiet stream. A reader waits no longer than this to learn that it has
 /// seen everything up to a write it knows of; a busy store sends no more than ten bookmarks per second per stream.
@@ -223,10 +223,14 @@ async fn at(instant: Option<Instant>) {
 
 /// What a change means for a watch with this selector: an object can start or stop matching it.
 fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<WatchEvent> {
-    let shows = |bytes: &[u8]| filter.matches_stored(resource, bytes);
+    let shows = |entry: &Entry| match decoded::tree(entry) {
+        _ if filter.is_everything() => true,
+        Some(tree) => filter.matches_object(resource, &tree),
+        None => filter.matches_stored(resource, &entry.value),
+    };
     let object = |bytes| Object { bytes: view::shown(resource, bytes) };
-    let was = event.previous.as_ref().is_some_and(|previous| shows(&previous.value));
-    let is = !event.deleted && shows(&event.entry.value);
+    let was = event.previous.as_ref().is_some_and(|previous| shows(previous));
+    let is = !event.deleted && shows(&event.entry);
     match (was, is) {
         (false, false) => None,
         (false, true) => Some(WatchEvent::Added(object(event.entry.value.clone()))),

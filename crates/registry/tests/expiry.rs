@@ -6,13 +6,13 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use support::Cluster;
 use tally_api::catalog;
 use tally_api::options::{Format, ListOptions, PatchKind, WatchOptions, WriteOptions};
 use tally_core::time::{Span, Timestamp};
 use tally_registry::{Env, Registry, Target, WatchEvent};
 use tally_store::Store;
+use tally_value::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 const HOUR: Duration = Duration::from_secs(3600);

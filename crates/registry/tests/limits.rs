@@ -3,8 +3,8 @@
 
 mod support;
 
-use serde_json::{Value, json};
 use support::Cluster;
+use tally_value::{Value, json};
 
 /// A cluster whose namespace `default` has these limits, each in its own LimitRange.
 fn limited(ranges: &[Value]) -> Cluster {

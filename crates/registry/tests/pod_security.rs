@@ -4,8 +4,8 @@
 
 mod support;
 
-use serde_json::{Value, json};
 use support::Cluster;
+use tally_value::{Value, json};
 
 const BASELINE: &str = "host namespaces (hostNetwork=true)";
 
@@ -21,7 +21,7 @@ fn labelled(labels: &Value) -> Cluster {
 
 /// The warnings of the update.
 fn label(cluster: &Cluster, labels: &Value) -> Result<Vec<String>, String> {
-    let labels: serde_json::Map<String, Value> = labels
+    let labels: tally_value::Map = labels
         .as_object()
         .unwrap()
         .iter()

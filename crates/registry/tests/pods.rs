@@ -3,11 +3,11 @@
 
 mod support;
 
-use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{Format, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_registry::Target;
+use tally_value::{Value, json};
 
 fn post(cluster: &Cluster, subresource: &str, body: &Value, dry_run: bool) -> Result<(), StatusError> {
     let pod = cluster.target("", "pods", "default", "p");

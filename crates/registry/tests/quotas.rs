@@ -6,10 +6,10 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use support::Cluster;
 use tally_api::options::{DeleteOptions, Format, WriteOptions};
 use tally_registry::Target;
+use tally_value::{Value, json};
 
 fn limited(hard: &Value) -> Cluster {
     with_quota(&json!({"hard": hard}))

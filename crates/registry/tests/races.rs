@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target};
 use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Store, StoreOptions};
+use tally_value::{Value, json};
 
 type Meddling = Box<dyn FnOnce(&Cluster) + Send>;
 

@@ -4,11 +4,11 @@
 
 mod support;
 
-use serde_json::json;
 use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Deleted, Env, MAX_OBJECT, Target};
 use tally_store::{Store, StoreOptions};
+use tally_value::json;
 
 #[test]
 fn a_cluster_begins_with_its_namespaces_and_its_own_service_once() {
@@ -55,7 +55,7 @@ fn a_create_that_is_refused_is_warned_about_as_well() {
     let cluster = Cluster::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let pods = cluster.target("", "pods", "default", "");
-    let told = |metadata: serde_json::Value| {
+    let told = |metadata: tally_value::Value| {
         let mut pod = Cluster::pod("a.b", None);
         pod["metadata"] = metadata;
         let answer = cluster.create(pods, &pod);
@@ -80,7 +80,7 @@ fn a_replacement_says_what_it_replaces() {
     let cluster = Cluster::new();
     cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a"}})).unwrap();
     let leases = |name| cluster.target("coordination.k8s.io", "leases", "default", name);
-    let put = |target: Target<'_>, body: serde_json::Value| {
+    let put = |target: Target<'_>, body: tally_value::Value| {
         let body = body.to_string();
         let written = now(cluster.registry.update(target, body.as_bytes(), Format::Json, &WriteOptions::default()));
         written.map(|written| written.created).map_err(|failure| (failure.code, failure.message))
@@ -207,7 +207,7 @@ fn the_largest_object_can_be_deleted_and_let_go() {
         pod["spec"]["containers"][0]["args"] = json!(["x".repeat(fill)]);
         pod
     };
-    let change = |metadata: serde_json::Value| cluster.merge(pods("p"), &json!({"metadata": metadata})).map(|_| ());
+    let change = |metadata: tally_value::Value| cluster.merge(pods("p"), &json!({"metadata": metadata})).map(|_| ());
     let delete = || now(cluster.registry.delete(pods("p"), &DeleteOptions::default())).map(|_| ());
     let shell = cluster.create(pods(""), &with(1)).unwrap().object.bytes.len() - 1;
     let revision = cluster.store.revision().to_string().len();

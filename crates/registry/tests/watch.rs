@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use support::{Cluster, now};
 use tally_api::options::{ListOptions, WatchOptions};
 use tally_registry::{Object, WatchEvent, WatchStream};
+use tally_value::{Value, json};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -7,8 +7,8 @@ mod support;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
 };
-use serde_json::json;
 use support::{Credentials, Running, get, issue, request};
+use tally_value::json;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -11,9 +11,9 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
-use serde_json::{Value, json};
 use support::{Credentials, PATIENCE, Running, collect, get, request};
 use tally_server::{Deadlines, FlowLimits, ServerOptions, ShareLimits};
+use tally_value::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

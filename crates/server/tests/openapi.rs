@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use serde_json::{Value, json};
 use support::{Answer, Lines, Running, get, request};
+use tally_value::{Value, json};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 

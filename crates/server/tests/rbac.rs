@@ -5,10 +5,10 @@
 mod support;
 
 use rcgen::{CertificateParams, DnType};
-use serde_json::{Value, json};
 use support::{Answer, Credentials, Running, get, request};
 use tally_api::catalog;
 use tally_api::rbac::{AccessRequest, AccessTarget, RbacPolicy, Requester, ResourceAttributes, builtin};
+use tally_value::{Value, json};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";

@@ -9,12 +9,12 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
-use serde_json::{Value, json};
 use support::{Lines, Running, collect, get, request};
 use tally_api::decode::decode_as;
 use tally_api::options::{FieldValidation, Format};
 use tally_api::protobuf;
 use tally_store::StoreOptions;
+use tally_value::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAX_BODY: usize = 3 * 1024 * 1024;

@@ -361,9 +361,10 @@ impl Api {
         let (namespace, name) = (text(&job, "/metadata/namespace"), text(&job, "/metadata/name"));
         self.ensure_namespace(&namespace);
         let status = job["status"].take();
+        let mut job = tally_value::Value::from(job);
         jobs().rules.default(&mut job);
         jobs().rules.prepare_create(&mut job, self.now);
-        job["status"] = status;
+        job["status"] = status.into();
         job["metadata"]["creationTimestamp"] = self.now.truncated().to_string().into();
         let write = Write {
             key: format!("jobs/{namespace}/{name}"),
@@ -397,7 +398,7 @@ impl Api {
     // ---- changing ----
 
     fn get(&self, resource: &'static Resource, key: &Key) -> Option<Value> {
-        self.door().get(Target::new(resource, &key.0, &key.1), ReadAt::Newest).ok().map(|object| object.parse())
+        self.door().get(Target::new(resource, &key.0, &key.1), ReadAt::Newest).ok().map(|object| object.read())
     }
 
     /// Writes the object back, its main part or its status.

@@ -1,5 +1,7 @@
 //! Runs of the simulator: one seed, many seeds, mutants, and shrinking of failures.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 
 use crate::bias::Bias;
@@ -88,26 +90,64 @@ pub struct Campaign {
     pub failed: Option<(u64, Violation)>,
 }
 
+/// On all cores; what is found does not depend on how many there are.
 pub fn seeds(
     range: std::ops::Range<u64>,
     bug: Option<Bug>,
     scenario: &Scenario,
     mut progress: impl FnMut(&Campaign),
 ) -> Campaign {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut campaign = Campaign::default();
-    for number in range {
-        let outcome = seed(number, bug, scenario, false);
-        campaign.schedules += 1;
-        campaign.steps += outcome.steps as u64;
-        campaign.excess = campaign.excess.max(outcome.excess);
-        campaign.counters.merge(&outcome.counters);
-        if let Some(violation) = outcome.violation {
-            campaign.failed = Some((number, violation));
-            break;
+    let mut next = range.start;
+    while next < range.end {
+        let wave = next..range.end.min(next.saturating_add((cores * WAVE) as u64));
+        next = wave.end;
+        for (number, outcome) in
+            wave.clone().zip(side_by_side(wave, cores, |number| seed(number, bug, scenario, false)))
+        {
+            campaign.schedules += 1;
+            campaign.steps += outcome.steps as u64;
+            campaign.excess = campaign.excess.max(outcome.excess);
+            campaign.counters.merge(&outcome.counters);
+            if let Some(violation) = outcome.violation {
+                campaign.failed = Some((number, violation));
+                return campaign;
+            }
+            progress(&campaign);
         }
-        progress(&campaign);
     }
     campaign
+}
+
+/// How many schedules of each core are waited for at a time: enough that cores seldom wait for each other, and few that are
+/// run in vain after a violation.
+const WAVE: usize = 8;
+
+/// The results in the order of the numbers.
+fn side_by_side<T: Send>(
+    numbers: std::ops::Range<u64>,
+    cores: usize,
+    run: impl Fn(u64) -> T + Sync,
+) -> impl Iterator<Item = T> {
+    let next = AtomicU64::new(numbers.start);
+    let work = || {
+        let mine = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < numbers.end);
+        std::iter::from_fn(mine).map(|number| (number, run(number))).collect::<Vec<_>>()
+    };
+    let mut results: Vec<(u64, T)> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cores).map(|_| scope.spawn(work)).collect();
+        let mut results = work();
+        for other in others {
+            match other.join() {
+                Ok(found) => results.extend(found),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    });
+    results.sort_unstable_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result)
 }
 
 /// How many runs shrinking may cost: enough for a short trace, without taking too long.

@@ -88,7 +88,7 @@ async fn fill(store: &Store, count: usize) -> usize {
 }
 
 fn put(key: &str, expect: Expect, size: usize) -> Write {
-    let body = Body { bytes: vec![b'x'; size], stamp_at: 100 };
+    let body = Body { bytes: vec![b'x'; size], stamp_at: 100, handle: None };
     Write { key: key.into(), expect, change: Change::Put(body) }
 }
 

@@ -26,9 +26,10 @@ mod state;
 mod watch;
 mod writer;
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 pub use builder::StoreBuilder;
 pub use disk::OpenError;
@@ -89,7 +90,11 @@ pub struct Body {
     pub bytes: Vec<u8>,
     /// An offset into `bytes`; an offset beyond the end means the end.
     pub stamp_at: usize,
+    pub handle: Option<Handle>,
 }
+
+/// What a writer knows of a text, for the readers of its entry, as long as somebody keeps it. The store does not look into it.
+pub type Handle = Weak<dyn Any + Send + Sync>;
 
 /// What must be true of the key for a write to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::Body;
+use crate::{Body, Handle};
 
 /// The version of the record's format. A reader refuses a version it does not support.
 pub(crate) const FORMAT: u8 = 1;
@@ -29,6 +29,8 @@ pub struct Stored {
     pub value: Bytes,
     /// A cache for what a reader computes from the value, for the next reader: see [`Stored::memo`].
     pub memo: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Of the write that created this state.
+    pub handle: Option<Handle>,
     pub(crate) sum: u64,
 }
 
@@ -60,8 +62,8 @@ pub(crate) fn stamp(key: String, body: &Body, revision: u64) -> (Entry, Bytes) {
     let sum = checksum(&key, revision, &record[HEADER..]);
     record[9..HEADER].copy_from_slice(&sum.to_le_bytes());
     let record = Bytes::from(record);
-    let entry =
-        Stored { key: key.into_boxed_str(), revision, value: record.slice(HEADER..), memo: OnceLock::new(), sum };
+    let (key, value, handle) = (key.into_boxed_str(), record.slice(HEADER..), body.handle.clone());
+    let entry = Stored { key, revision, value, memo: OnceLock::new(), handle, sum };
     (Arc::new(entry), record)
 }
 
@@ -96,7 +98,7 @@ pub(crate) fn read(key: &[u8], record: &[u8]) -> Result<Entry, BadRecord> {
         return Err(BadRecord::Damaged);
     }
     let value = Bytes::copy_from_slice(&record[HEADER..]);
-    Ok(Arc::new(Stored { key: key.into(), revision, value, memo: OnceLock::new(), sum }))
+    Ok(Arc::new(Stored { key: key.into(), revision, value, memo: OnceLock::new(), handle: None, sum }))
 }
 
 fn checksum(key: &str, revision: u64, value: &[u8]) -> u64 {
@@ -131,7 +133,7 @@ mod tests {
             (u64::MAX, 22, r#"{"resourceVersion":""}18446744073709551615"#),
             (12, 1000, r#"{"resourceVersion":""}12"#),
         ] {
-            let body = Body { bytes: text.into(), stamp_at };
+            let body = Body { bytes: text.into(), stamp_at, handle: None };
             let (entry, record) = stamp("pods/a/b".into(), &body, revision);
             assert_eq!(entry.value, expected);
             let back = read(b"pods/a/b", &record).unwrap();
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_changed_record_is_refused() {
-        let (_, record) = stamp("pods/a/b".into(), &Body { bytes: b"text".to_vec(), stamp_at: 0 }, 3);
+        let (_, record) = stamp("pods/a/b".into(), &Body { bytes: b"text".to_vec(), stamp_at: 0, handle: None }, 3);
         for at in 0..record.len() {
             let mut changed = record.to_vec();
             changed[at] ^= 0x40;
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_memo_is_worked_out_once() {
-        let (entry, _) = stamp("pods/a/b".into(), &Body { bytes: b"text".to_vec(), stamp_at: 4 }, 3);
+        let (entry, _) = stamp("pods/a/b".into(), &Body { bytes: b"text".to_vec(), stamp_at: 4, handle: None }, 3);
         assert_eq!(entry.memo(|entry| entry.value.len()), Some(&5));
         assert_eq!(entry.memo(|_| 0_usize), Some(&5));
         assert_eq!(entry.memo(|_| "another type"), None);

@@ -63,9 +63,9 @@ fn writes_until_killed() {
                         let there = store.get(&key).map(|entry| entry.revision);
                         let expect = there.map_or(Expect::Absent, Expect::At);
                         let change = match text {
-                            Some(text) => Change::Put(Body { bytes: text.into_bytes(), stamp_at: 0 }),
+                            Some(text) => Change::Put(Body { bytes: text.into_bytes(), stamp_at: 0, handle: None }),
                             None if there.is_none() => continue,
-                            None => Change::Delete(Body { bytes: b"gone".to_vec(), stamp_at: 0 }),
+                            None => Change::Delete(Body { bytes: b"gone".to_vec(), stamp_at: 0, handle: None }),
                         };
                         let entry = store.commit(Write { key, expect, change }).await.unwrap();
                         // One system call per line: if the process is killed in between, a line is there completely or

@@ -213,7 +213,7 @@ fn bytes_that_wait_are_bounded() {
 fn keys_and_values_have_a_largest_size() {
     let store = Store::memory(StoreOptions::default());
     let write = |key: usize, value: usize| {
-        let body = Body { bytes: vec![b'x'; value], stamp_at: 0 };
+        let body = Body { bytes: vec![b'x'; value], stamp_at: 0, handle: None };
         commit(&store, Write { key: "k".repeat(key), expect: Expect::Absent, change: Change::Put(body) })
     };
     write(MAX_KEY - 1, MAX_VALUE - 1).unwrap();

@@ -127,7 +127,7 @@ fn pod_spec() -> PodSpec {
 /// The messages of a document and of the JSON view are equal.
 #[track_caller]
 fn assert_same<M: Message + Default + PartialEq + std::fmt::Debug>(object: &M, json: &Value) {
-    let (_, expected) = open::<M>(&tally_api::protobuf::document(json).expect("a kind that is served"));
+    let (_, expected) = open::<M>(&tally_api::protobuf::document(&json.clone().into()).expect("a kind that is served"));
     assert_eq!(object, &expected);
 }
 

@@ -1,6 +1,6 @@
 //! The body of an apply: an object, of which only the fields are given that its manager wants to have.
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::decode::yaml;
 use crate::kinds::Resource;

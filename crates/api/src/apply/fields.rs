@@ -6,9 +6,9 @@
 //!
 //! The operations work on this form, so nothing is converted when an object is read or written.
 
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
-pub type FieldSet = Map<String, Value>;
+pub type FieldSet = Map;
 
 const ITSELF: &str = ".";
 
@@ -173,7 +173,7 @@ fn shown(part: &str) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

@@ -16,7 +16,7 @@ mod typed;
 use std::collections::BTreeMap;
 
 pub use config::Config;
-use serde_json::{Map, Value, json};
+use tally_value::{Map, Value, json};
 
 use crate::kinds::Resource;
 use crate::schema::{Struct, schema};

@@ -1,7 +1,7 @@
 //! Laws of server-side apply, and cases beyond those of `tests/golden/api/ssa.jsonl`.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use super::*;
 use crate::catalog;

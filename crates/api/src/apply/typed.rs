@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use tally_value::{Map, Value, json};
 
 use super::fields::{self, FieldSet};
 use crate::schema::{Field, ListType, Shape, Struct, Type, schema};
@@ -119,7 +119,7 @@ fn default_key(structure: &Struct, key: &str) -> Option<Value> {
 fn key_part(keys: &[&str], structure: &Struct, item: &Value) -> String {
     let value = |key: &str| item.get(key).filter(|value| !value.is_null()).cloned();
     let found = keys.iter().filter_map(|key| Some((*key, value(key).or_else(|| default_key(structure, key))?)));
-    let keys: Map<String, Value> = found.map(|(key, value)| (key.to_owned(), value)).collect();
+    let keys: Map = found.map(|(key, value)| (key.to_owned(), value)).collect();
     format!("k:{}", Value::Object(keys))
 }
 
@@ -182,7 +182,7 @@ pub fn merged(strategy: MergeStrategy, live: &Value, applied: &Value) -> Value {
             }
             all
         }
-        MergeStrategy::Set | MergeStrategy::ListMap(..) => Value::Array(merged_elements(strategy, live, applied)),
+        MergeStrategy::Set | MergeStrategy::ListMap(..) => merged_elements(strategy, live, applied).into(),
     }
 }
 
@@ -229,13 +229,13 @@ pub fn without(strategy: MergeStrategy, value: &Value, set: &FieldSet) -> Value 
     match (strategy, value) {
         (MergeStrategy::Struct(_) | MergeStrategy::Map(_), Value::Object(map)) => {
             let left = map.iter().filter_map(|(name, value)| Some((name.clone(), kept(&format!("f:{name}"), value)?)));
-            let left: Map<_, _> = left.collect();
+            let left: Map = left.collect();
             if left.is_empty() { Value::Null } else { Value::Object(left) }
         }
         (MergeStrategy::Set | MergeStrategy::ListMap(..), Value::Array(_)) => {
             let left: Vec<_> =
                 strategy.parts(value).into_iter().filter_map(|(part, value)| kept(&part, value)).collect();
-            if left.is_empty() { Value::Null } else { Value::Array(left) }
+            if left.is_empty() { Value::Null } else { left.into() }
         }
         _ => value.clone(),
     }

@@ -1,6 +1,6 @@
 //! Discovery: the plain documents, one for each group and version, and the aggregated ones that contain everything.
 
-use serde_json::{Map, Value, json};
+use tally_value::{Map, Value, json};
 
 use crate::kinds::{Resource, Subresource};
 
@@ -123,7 +123,7 @@ pub fn aggregated_core(form: Aggregated) -> Value {
 
 /// Aggregated `/apis`: all other groups.
 pub fn aggregated_groups(form: Aggregated) -> Value {
-    let items = groups().map(|group| aggregated_group(group, Map::from_iter([("name".to_owned(), group.into())])));
+    let items = groups().map(|group| aggregated_group(group, Map::from([("name", group)])));
     aggregated(form, items.collect())
 }
 
@@ -132,7 +132,7 @@ fn aggregated(form: Aggregated, items: Vec<Value>) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": version, "metadata": {}, "items": items})
 }
 
-fn aggregated_group(group: &str, metadata: Map<String, Value>) -> Value {
+fn aggregated_group(group: &str, metadata: Map) -> Value {
     let resources: Vec<Value> = rows(group).map(aggregated_resource).collect();
     let version = json!({"version": version_of(group), "resources": resources, "freshness": "Current"});
     json!({"metadata": metadata, "versions": [version]})

@@ -1,6 +1,6 @@
 //! Conforms a parsed document to a structure of the schema: one pass that outputs known fields and reports all others.
 
-use serde_json::{Map, Value};
+use tally_value::{List, Map, Value};
 
 use super::json::JsonNode;
 use super::{base64, times};
@@ -25,7 +25,7 @@ pub enum Words {
 /// The result for a document.
 #[derive(Debug)]
 pub struct Conformed {
-    pub object: Map<String, Value>,
+    pub object: Map,
     /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     pub told: Vec<String>,
     /// A time had a fraction of a second, or a list that is always shown was empty.
@@ -71,7 +71,7 @@ impl<'n> Pass<'n> {
         &mut self,
         structure: &'static Struct,
         entries: &'n [(std::borrow::Cow<'n, str>, JsonNode<'n>)],
-    ) -> Result<Map<String, Value>, Stop> {
+    ) -> Result<Map, Stop> {
         let mut out = Map::new();
         let mut seen: u128 = 0;
         for (key, node) in entries {
@@ -99,7 +99,7 @@ impl<'n> Pass<'n> {
                 Some(Shown::LeftOut) if matches!(field.ty.shape, Shape::List(_)) && !field.omit_empty => {
                     // Validation distinguishes an empty list from an absent one; storage does not.
                     self.unsettled = true;
-                    out.insert(field.name.to_owned(), Value::Array(Vec::new()));
+                    out.insert(field.name.to_owned(), Value::Array(List::default()));
                 }
                 Some(Shown::LeftOut) => drop(out.remove(field.name)),
                 None => {}
@@ -119,7 +119,7 @@ impl<'n> Pass<'n> {
             return Ok(None);
         }
         Ok(match (&ty.shape, node) {
-            (Shape::Text, JsonNode::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::Text, JsonNode::Text(text)) => Some(Value::from(text.as_ref())),
             (Shape::Bool, JsonNode::Bool(truth)) => Some((*truth).into()),
             (Shape::Int32 | Shape::Int64, JsonNode::Number(literal)) => {
                 let number = self.whole(ty, literal)?;
@@ -137,7 +137,7 @@ impl<'n> Pass<'n> {
                     self.steps.pop();
                     out.push(value.unwrap_or_else(|| element_zero(inner)));
                 }
-                Some(Value::Array(out))
+                Some(Value::Array(out.into()))
             }
             (Shape::Map(inner), JsonNode::Map(entries)) => {
                 let mut out = Map::new();
@@ -163,14 +163,14 @@ impl<'n> Pass<'n> {
                     _ => "{}",
                 };
                 let canonical = quantity::canonical(text).map_err(|error| error.to_string())?;
-                Some(Value::String(canonical.into_owned()))
+                Some(Value::from(canonical))
             }
             (Shape::Time | Shape::MicroTime, JsonNode::Text(text)) => {
                 let time = times::read(text, ty.shape == Shape::MicroTime)?;
                 self.unsettled |= time.as_ref().is_some_and(|time| time.below_second) && ty.shape == Shape::Time;
-                time.map(|time| Value::String(time.text))
+                time.map(|time| Value::from(time.text))
             }
-            (Shape::IntOrString, JsonNode::Text(text)) => Some(Value::String(text.as_ref().to_owned())),
+            (Shape::IntOrString, JsonNode::Text(text)) => Some(Value::from(text.as_ref())),
             (Shape::IntOrString, JsonNode::Number(literal)) => match literal.parse::<i32>() {
                 Ok(number) => Some(number.into()),
                 Err(_) => return Err(self.mismatch(&format!("number {literal}"), "int32")),
@@ -179,7 +179,7 @@ impl<'n> Pass<'n> {
             (Shape::IntOrString, node) => return Err(self.mismatch(node.kind(), "int32")),
             (Shape::Time | Shape::MicroTime, node) => return Err(self.mismatch(node.kind(), "string")),
             (Shape::Bytes, JsonNode::Text(text)) => match base64::canonical(text) {
-                Ok(canonical) => Some(Value::String(canonical.into_owned())),
+                Ok(canonical) => Some(Value::from(canonical)),
                 Err(at) => {
                     let text = format!("illegal base64 data at input byte {at}");
                     let told =

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::{Map, Number, Value};
+use tally_value::{Map, Number, Value};
 
 /// The deepest nesting of a document. No served object comes near, and every level costs stack.
 pub const MAX_DEPTH: usize = 512;
@@ -325,11 +325,11 @@ impl JsonNode<'_> {
             Self::Null => Value::Null,
             Self::Bool(truth) => (*truth).into(),
             Self::Number(literal) => number(literal),
-            Self::Text(text) => Value::String(text.as_ref().to_owned()),
+            Self::Text(text) => text.as_ref().into(),
             Self::List(items) => items.iter().map(JsonNode::to_value).collect(),
             Self::Map(entries) => {
-                let entries = entries.iter().map(|(key, node)| (key.as_ref().to_owned(), node.to_value()));
-                Value::Object(entries.collect::<Map<_, _>>())
+                let entries = entries.iter().map(|(key, node)| (key.as_ref(), node.to_value()));
+                Value::Object(entries.collect::<Map>())
             }
         }
     }

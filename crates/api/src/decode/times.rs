@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time};
+use tally_value::CompactString;
 
 pub struct Read {
     /// `2024-01-01T00:00:00Z`; a fraction of a second is kept, without trailing zeros. A time in microseconds always
@@ -41,7 +42,7 @@ pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
 }
 
 /// Removes the fraction of a second from a time that `read` wrote.
-pub fn truncate(text: &mut String) {
+pub fn truncate(text: &mut CompactString) {
     if let Some(point) = text.find('.') {
         text.truncate(point);
         text.push('Z');

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
+use tally_value::Value;
 
 use super::json::{self, JsonNode};
 
@@ -332,7 +332,7 @@ impl<'de, P: Locate> Visitor<'de> for TreeVisitor<P> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

@@ -1,7 +1,6 @@
 //! The annotations of Jobs that Tally reads: their values are validated like fields. Kubernetes has none of these
 //! rules, so they come after those that it has.
 
-use serde_json::{Map, Value};
 use tally_core::after::{self, AFTER, AFTER_STATE, JobName};
 use tally_core::backoff::{self, BackoffPolicy};
 use tally_core::job::{HALT_ANNOTATION, HALT_NOW, HALT_SOON, RESERVED_MANAGER};
@@ -9,6 +8,7 @@ use tally_core::lifetime::{
     self, DELETE_FINISHED_PODS, EarlyDeletion, REPLACE_TERMINATING_AFTER, TTL_AFTER_COMPLETE, TTL_AFTER_FAILED,
 };
 use tally_core::pending::{self, PENDING_TIMEOUT};
+use tally_value::{Map, Value};
 
 use super::map_at;
 use crate::field::{At, FieldError};
@@ -19,7 +19,7 @@ pub(crate) const TTL_DETAIL: &str = "must be a number of seconds from 0 to 21474
 
 /// ORDER-2: a Job that waits for others is created suspended, if this cluster runs it. The state of the wait belongs to
 /// the controller.
-pub(super) fn prepare_create(job: &mut Map<String, Value>) {
+pub(super) fn prepare_create(job: &mut Map) {
     let annotations =
         map_at(job, "metadata").and_then(|meta| meta.get_mut("annotations")).and_then(Value::as_object_mut);
     let Some(annotations) = annotations else { return };

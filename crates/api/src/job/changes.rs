@@ -1,7 +1,7 @@
 //! UPD-2 to 11: what may change in the spec of an existing Job.
 
-use serde_json::{Map, Value};
 use tally_core::job::condition;
+use tally_value::{Map, Value};
 
 use super::{identity, policies, spec};
 use crate::field::{At, FieldError};
@@ -84,7 +84,7 @@ fn holds_still(job: &Value) -> bool {
 }
 
 /// The old Pod spec with the mutable fields taken from the new one: any remaining difference is not allowed.
-fn without_open_fields(new: &Map<String, Value>, old: &Map<String, Value>) -> Value {
+fn without_open_fields(new: &Map, old: &Map) -> Value {
     let mut pod = old.clone();
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
         put(&mut pod, field, new.get(field));
@@ -116,7 +116,7 @@ fn take_resources(to: &mut [Value], from: &[Value]) {
     }
 }
 
-fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+fn put(map: &mut Map, field: &str, value: Option<&Value>) {
     match value {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),

@@ -1,7 +1,7 @@
 //! DEFAULT-1 to 9: the values of fields that the user left out.
 
-use serde_json::{Map, Value, json};
 use tally_core::job::DEFAULT_BACKOFF_LIMIT;
+use tally_value::{Map, Value, json};
 
 use super::map_at;
 use crate::pod;
@@ -13,9 +13,16 @@ use crate::pod;
 pub(super) const LABELS_ARE_THE_TEMPLATES: i64 = -1;
 
 pub(super) fn job(object: &mut Value) {
+    changed_job(object, false);
+}
+
+/// `spec_is_kept`: the spec is that of the stored Job.
+pub(super) fn changed_job(object: &mut Value, spec_is_kept: bool) {
     let Some(job) = object.as_object_mut() else { return };
-    let Some(spec) = map_at(job, "spec") else { return };
-    default_spec(spec);
+    if !spec_is_kept {
+        let Some(spec) = map_at(job, "spec") else { return };
+        default_spec(spec);
+    }
     // If the name is still to be generated, Kubernetes works on a copy, and the labels of the copy do not change.
     let named = job.get("metadata").and_then(|meta| meta.get("name")).is_some();
     if labels_from_template(object)
@@ -26,8 +33,8 @@ pub(super) fn job(object: &mut Value) {
     }
 }
 
-fn default_spec(spec: &mut Map<String, Value>) {
-    let has = |spec: &Map<String, Value>, field: &str| spec.get(field).is_some_and(|value| !value.is_null());
+fn default_spec(spec: &mut Map) {
+    let has = |spec: &Map, field: &str| spec.get(field).is_some_and(|value| !value.is_null());
     // A work queue has a parallelism and no completions; if both are absent, each is one.
     if !has(spec, "completions") && !has(spec, "parallelism") {
         fill(spec, "completions", 1);
@@ -45,7 +52,7 @@ fn default_spec(spec: &mut Map<String, Value>) {
     pod::default_template(spec.entry("template").or_insert_with(|| Value::Object(Map::new())));
 }
 
-fn fill(spec: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+fn fill(spec: &mut Map, field: &str, value: impl Into<Value>) {
     let current = spec.entry(field).or_insert(Value::Null);
     if current.is_null() {
         *current = value.into();
@@ -53,7 +60,7 @@ fn fill(spec: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
 }
 
 /// DEFAULT-6, in the spec of a Job or of a CronJob's template.
-pub(crate) fn default_failure_policy(spec: &mut Map<String, Value>) {
+pub(crate) fn default_failure_policy(spec: &mut Map) {
     let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));
     for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
         let patterns = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);

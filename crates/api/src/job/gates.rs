@@ -1,9 +1,9 @@
 //! GATE-6: which fields of a Job are stored while a feature gate is off. A field of a new Job is dropped silently; a field
 //! that the stored Job has is kept, so that nothing is lost while the gate is off.
 
-use serde_json::{Map, Value};
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{TRACKING_ANNOTATION, TRACKING_LEGACY};
+use tally_value::{Map, Value};
 
 use super::map_at;
 use crate::field::{At, FieldError};
@@ -43,7 +43,7 @@ pub(super) fn drop_disabled(new: &mut Value, old: Option<&Value>, gates: Feature
 
 /// GATE-7: a Job that is created while the gate JobTrackingWithFinalizers is off is tracked the old way. No client can add the
 /// mark, nor remove it; controllers add it through /status, which does not come here.
-fn mark(job: &mut Map<String, Value>, old: Option<&Value>, gates: FeatureGates) {
+fn mark(job: &mut Map, old: Option<&Value>, gates: FeatureGates) {
     let marked = |annotations: Option<&Value>| {
         annotations.and_then(|annotations| annotations.get(TRACKING_ANNOTATION)).and_then(Value::as_str)
             == Some(TRACKING_LEGACY)

@@ -1,6 +1,6 @@
 //! How a Job finds its Pods: labels and a selector generated from its name and UID (LABEL-2 to 5, SPECVAL-2 to 7).
 
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use super::defaults::LABELS_ARE_THE_TEMPLATES;
 use super::{map_at, spec};
@@ -24,7 +24,7 @@ const LEGACY_LABELS: usize = 2;
 
 /// Generates the labels and the selector of a new Job, unless the user sets `manualSelector`. Values that the user gave
 /// are kept, and refused later if they are wrong.
-pub(super) fn generate(job: &mut Map<String, Value>) {
+pub(super) fn generate(job: &mut Map) {
     let meta = job.get("metadata");
     let text = |field: &str| meta.and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default();
     let (name, uid) = (text("name").to_owned(), text("uid").to_owned());
@@ -84,7 +84,7 @@ pub(super) fn validate_generated(root: &At<'_, '_>, demand_prefixed: bool) -> Ve
             Some(_) => {}
         }
     }
-    let expected: Map<String, Value> = expected.iter().map(|&(key, value)| (key.to_owned(), value.into())).collect();
+    let expected: Map = expected.iter().map(|&(key, value)| (key, value)).collect();
     if validate_label_selector(selector).is_empty() && misses(&selector, Some(&expected)) {
         errors.push(invalid_selector(&selector, "`selector` not auto-generated"));
     }
@@ -107,7 +107,7 @@ pub(super) fn validate_selector(spec: &At<'_, '_>) -> Vec<FieldError> {
     errors
 }
 
-fn misses(selector: &At<'_, '_>, labels: Option<&Map<String, Value>>) -> bool {
+fn misses(selector: &At<'_, '_>, labels: Option<&Map>) -> bool {
     LabelSelector::from_json(selector.value).is_ok_and(|selector| !selector.matches(labels))
 }
 

@@ -13,12 +13,12 @@ mod policies;
 mod spec;
 mod status;
 
-use serde_json::{Map, Value};
 use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value};
 
 use crate::field::{At, FieldError};
-use crate::kinds::{Part, Rules, Siblings};
+use crate::kinds::{Part, Rules, Siblings, is_kept};
 use crate::meta::{dns_label_problems, validate_generate_name};
 use crate::pod;
 use crate::pod_security::SecuritySubject;
@@ -39,6 +39,10 @@ impl Rules for JobRules {
         defaults::job(object);
     }
 
+    fn default_update(&self, new: &mut Value, old: &Value) {
+        defaults::changed_job(new, is_kept(new, old, "spec"));
+    }
+
     fn drop_disabled(&self, new: &mut Value, old: Option<&Value>, gates: FeatureGates) {
         gates::drop_disabled(new, old, gates);
     }
@@ -47,8 +51,11 @@ impl Rules for JobRules {
         let mut errors = match part {
             Part::Main => {
                 let mut errors = validate_generate_name(new);
-                errors.extend(validate(new, identity::has_prefixed_labels(old)));
-                errors.extend(changes::validate(new, old));
+                // It depends on the spec, and on what else cannot change: name and UID.
+                if !is_kept(new, old, "spec") {
+                    errors.extend(validate(new, identity::has_prefixed_labels(old)));
+                    errors.extend(changes::validate(new, old));
+                }
                 errors.extend(gates::validate(new, old, gates));
                 errors
             }
@@ -168,7 +175,7 @@ pub(crate) fn spec_warnings(spec: &At<'_, '_>) -> Vec<String> {
 }
 
 /// The map in a field, created if absent. None only if the field has another type.
-pub(crate) fn map_at<'m>(parent: &'m mut Map<String, Value>, field: &str) -> Option<&'m mut Map<String, Value>> {
+pub(crate) fn map_at<'m>(parent: &'m mut Map, field: &str) -> Option<&'m mut Map> {
     let value = parent.entry(field).or_insert(Value::Null);
     if value.is_null() {
         *value = Value::Object(Map::new());

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
 use tally_core::indexes::strict_intervals;
+use tally_value::Value;
 
 use super::spec::not_negative;
 use crate::field::{At, ErrorKind, FieldError};

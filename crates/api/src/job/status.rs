@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{CompletionMode, JobSpec, JobStatus, PodReplacementPolicy, Template};
 use tally_core::policy::SuccessPolicy;
 use tally_core::selector::Selector;
 use tally_core::status_rules;
+use tally_value::Value;
 
 use crate::field::{At, FieldError};
 

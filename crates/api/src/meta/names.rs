@@ -220,7 +220,7 @@ pub fn port_name_problems(name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Claims for storage. The node of `tally up` gives each a directory; whether there is such a node, the registry knows.
 
-use serde_json::Value;
 use tally_core::claims;
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 use super::{IMMUTABLE, fill, keep_apart, part_of, put_back};
 use crate::field::{At, FieldError};
@@ -25,7 +25,7 @@ impl Rules for PersistentVolumeClaimRules {
     }
 
     fn prepare_create(&self, claim: &mut Value, _: Timestamp) {
-        claim["status"] = serde_json::json!({"phase": "Pending"});
+        claim["status"] = tally_value::json!({"phase": "Pending"});
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, part: Part) {
@@ -88,7 +88,7 @@ impl Rules for PersistentVolumeClaimRules {
         let uid = claim.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let spec = claim.get("spec").unwrap_or(&Value::Null);
         let why = match cluster.provisions_claims() {
-            true => claims::obstacle(uid, spec),
+            true => claims::obstacle(uid, &spec.into()),
             false => Some("this server has no node that provisions volumes".to_owned()),
         };
         if let Some(why) = why {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
 use tally_core::lifetime::{DEFAULT_TTL, ttl_seconds};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 use super::{count_in, is_cidr, keep_apart, part_of, put_back, text_in};
 use crate::field::{At, FieldError};

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use super::{IMMUTABLE, fill, part_of};
 use crate::decode::json::{self, JsonNode};

@@ -3,7 +3,7 @@
 //! The form of `v1` is stored. The rules of `events.k8s.io/v1` are stricter, but their errors name the fields as in
 //! `v1`, as in kube-apiserver.
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::field::{At, FieldError};
 use crate::kinds::{Conversion, Part, Rules};

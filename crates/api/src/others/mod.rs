@@ -12,8 +12,8 @@ mod policy;
 mod rbac;
 mod service;
 
-use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value};
 
 use crate::kinds::{Part, Rules};
 use crate::schema::schema;
@@ -108,11 +108,11 @@ fn raise_generation(new: &mut Value, old: &Value) {
 }
 
 /// The part of an object under `field`, created if absent.
-fn part_of<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+fn part_of<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map> {
     child(object.as_object_mut()?, field)
 }
 
-fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+fn child<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     let child = map.entry(field).or_insert(Value::Null);
     if child.is_null() {
         *child = Value::Object(Map::new());
@@ -121,19 +121,19 @@ fn child<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map
 }
 
 /// Sets a field that is absent or empty.
-fn fill(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+fn fill(map: &mut Map, field: &str, value: impl Into<Value>) {
     let empty = map.get(field).is_none_or(|value| value.is_null() || value == "");
     if empty {
         map.insert(field.to_owned(), value.into());
     }
 }
 
-fn text_in<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+fn text_in<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number of elements of a list or entries of a map.
-fn count_in(map: &Map<String, Value>, field: &str) -> usize {
+fn count_in(map: &Map, field: &str) -> usize {
     match map.get(field) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(entries)) => entries.len(),

@@ -1,7 +1,7 @@
 //! PriorityClasses, LimitRanges, ResourceQuotas and PodDisruptionBudgets.
 
-use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value};
 
 use super::{count_in, empty_status, fill, keep_apart, raise_generation, set_generation, text_in};
 use crate::field::{At, FieldError};
@@ -160,8 +160,7 @@ impl Rules for LimitRangeRules {
                 if count_in(limit, from) == 0 {
                     continue;
                 }
-                let source: Map<String, Value> =
-                    limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+                let source: Map = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
                 let Some(target) = super::child(limit, to) else { continue };
                 for (resource, amount) in source {
                     target.entry(resource).or_insert(amount);

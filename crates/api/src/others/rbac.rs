@@ -1,6 +1,6 @@
 //! Roles, ClusterRoles and their bindings. What they allow is decided in `rbac`.
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use crate::field::{At, FieldError};
 use crate::kinds::{Part, Rules};

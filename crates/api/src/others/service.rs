@@ -3,8 +3,8 @@
 
 use std::net::Ipv4Addr;
 
-use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value, json};
 
 use super::{count_in, empty_status, fill, keep_apart, part_of, text_in};
 use crate::kinds::{Part, Rules};
@@ -74,7 +74,7 @@ impl Rules for ServiceRules {
 }
 
 /// Whether the Service has a cluster address: all types but ExternalName.
-fn has_address(spec: &Map<String, Value>) -> bool {
+fn has_address(spec: &Map) -> bool {
     text_in(spec, "type") != "ExternalName"
 }
 

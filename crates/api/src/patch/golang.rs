@@ -1,6 +1,6 @@
 //! Values as Go prints them, for the few messages that contain one.
 
-use serde_json::Value;
+use tally_value::Value;
 
 /// `map[a:1 b:[x y]]`.
 pub fn print(value: &Value) -> String {

@@ -1,6 +1,6 @@
 //! JSON merge patch (RFC 7386): objects are merged, `null` removes, everything else replaces.
 
-use serde_json::Value;
+use tally_value::Value;
 
 /// Merges `patch` into `target`. The depth is bounded by that of the parsed patch.
 pub fn apply(target: &mut Value, patch: Value) {
@@ -9,7 +9,7 @@ pub fn apply(target: &mut Value, patch: Value) {
         return;
     };
     if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
+        *target = Value::Object(tally_value::Map::new());
     }
     let Value::Object(target) = target else { return };
     for (key, value) in patch {

@@ -10,10 +10,11 @@ mod merge;
 mod operations;
 mod strategic;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use tally_value::{CompactString, Map, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, JsonNode};
@@ -25,8 +26,6 @@ use crate::status_error::{Details, StatusError};
 
 /// The most operations of a JSON patch, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
-
-const MANAGERS: &str = "managedFields";
 
 /// The result of applying the patch to `current`, conformed to the schema. `current` conforms already.
 pub fn patched(
@@ -41,15 +40,56 @@ pub fn patched(
     let told = if tell { document.told() } else { Vec::new() };
     let mut value = document.apply(resource, current)?;
     let untouched = document.untouched(&mut value);
-    let managers = document.untouched_managers(&mut value);
     let mut decoded = hold(resource, kind, &document, &value, told, validation)?;
-    if let Value::Object(object) = &mut decoded.object {
-        object.extend(untouched);
-    }
-    if let (Some(managers), Some(metadata)) = (managers, decoded.object.get_mut("metadata")) {
-        metadata[MANAGERS] = managers;
-    }
+    untouched.put_back(&mut decoded.object);
     Ok(decoded)
+}
+
+/// What a patch does not name: fields of the object, and fields of the parts that it names.
+#[derive(Default)]
+struct Untouched {
+    fields: Map,
+    within: Vec<(CompactString, Map)>,
+}
+
+impl Untouched {
+    fn put_back(self, object: &mut Value) {
+        let Value::Object(object) = object else { return };
+        object.extend(self.fields);
+        for (part, fields) in self.within {
+            if fields.is_empty() {
+                continue;
+            }
+            // A part without any of the named fields is left out when it is conformed.
+            let part = object.entry(part).or_insert(Value::Null);
+            if part.is_null() {
+                *part = Value::Object(Map::new());
+            }
+            if let Value::Object(part) = part {
+                part.extend(fields);
+            }
+        }
+    }
+}
+
+/// The fields that a map of a patch names, also in directives for one field. None: a directive applies to the whole map.
+fn names<'n>(map: &'n [(Cow<'_, str>, JsonNode<'_>)]) -> Option<Vec<&'n str>> {
+    let mut names = Vec::with_capacity(map.len() + 1);
+    for (name, _) in map {
+        if let Some(directive) = name.strip_prefix('$') {
+            names.push(directive.split_once('/')?.1);
+        }
+        // In a merge patch it is the name of a field, if an unknown one.
+        names.push(name);
+    }
+    Some(names)
+}
+
+/// Removes the fields that are not named.
+fn take_others(object: &mut Map, named: impl Fn(&str) -> bool) -> Map {
+    let (held, others) = std::mem::take(object).into_iter().partition(|(name, _)| named(name));
+    *object = held;
+    others
 }
 
 fn hold(
@@ -135,36 +175,29 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Removes the fields that the patch does not name and returns them: they are unchanged. Most patches name one part
-    /// of an object, and the others may be large.
-    fn untouched(&self, value: &mut Value) -> Map<String, Value> {
+    /// Removes what the patch does not name and returns it: it is unchanged, and conforms. Most patches name one part of
+    /// an object and little in it, and what they do not name stays shared with the stored object.
+    fn untouched(&self, value: &mut Value) -> Untouched {
         let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named)), Value::Object(object)) =
             (self, value)
         else {
-            return Map::new();
+            return Untouched::default();
         };
-        // A directive applies to the whole object.
-        if named.iter().any(|(name, _)| name.starts_with('$')) {
-            return Map::new();
+        let Some(names) = names(named) else { return Untouched::default() };
+        let fields = take_others(object, |name| matches!(name, "apiVersion" | "kind") || names.contains(&name));
+        let mut within = Vec::new();
+        for (name, given) in named {
+            // Of a key that is there twice, the last value counts.
+            let once = names.iter().filter(|other| *other == name).count() == 1;
+            if let JsonNode::Map(given) = given
+                && once
+                && let Some(below) = self::names(given)
+                && let Some(Value::Object(part)) = object.get_mut(name)
+            {
+                within.push((name.as_ref().into(), take_others(part, |name| below.contains(&name))));
+            }
         }
-        let stays = |name: &str| matches!(name, "apiVersion" | "kind") || named.iter().any(|(named, _)| named == name);
-        let (held, untouched) = std::mem::take(object).into_iter().partition(|(name, _)| stays(name));
-        *object = held;
-        untouched
-    }
-
-    /// The same for the managers of the fields, which are half of an object.
-    fn untouched_managers(&self, value: &mut Value) -> Option<Value> {
-        let (Self::Merge(JsonNode::Map(named)) | Self::Strategic(JsonNode::Map(named))) = self else { return None };
-        // Of a key that is there twice, the last value counts.
-        let mut given = named.iter().filter(|(name, _)| name == "metadata");
-        let (Some((_, JsonNode::Map(metadata))), None) = (given.next(), given.next()) else { return None };
-        let is_named =
-            |(name, _): &(std::borrow::Cow<'_, str>, JsonNode<'_>)| name == MANAGERS || name.starts_with('$');
-        if named.iter().any(is_named) || metadata.iter().any(is_named) {
-            return None;
-        }
-        value.get_mut("metadata")?.as_object_mut()?.remove(MANAGERS)
+        Untouched { fields, within }
     }
 
     fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {

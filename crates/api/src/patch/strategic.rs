@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
+use tally_value::{CompactString, Map, Value};
 
 use super::golang::{print, type_of};
 use crate::schema::{Field, Shape, Struct, Type, schema};
@@ -18,7 +18,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const ORDER: &str = "$setElementOrder";
 
-type Object = Map<String, Value>;
+type Object = Map;
 
 pub fn apply(structure: &'static Struct, current: Value, patch: Value) -> Result<Value, StatusError> {
     match (current, patch) {
@@ -121,10 +121,10 @@ fn merge_map(mut original: Object, mut patch: Object, place: MapSchema) -> Resul
     Ok(original)
 }
 
-fn merge_entry(original: &mut Object, mut key: String, value: Value, place: MapSchema) -> Result<(), Problem> {
+fn merge_entry(original: &mut Object, mut key: CompactString, value: Value, place: MapSchema) -> Result<(), Problem> {
     let deletes = key.starts_with(DELETE_FROM);
     if deletes {
-        key = plain_key(&key, DELETE_FROM).ok_or(BAD_DELETE_FROM)?.to_owned();
+        key = plain_key(&key, DELETE_FROM).ok_or(BAD_DELETE_FROM)?.into();
     }
     if value.is_null() {
         original.remove(&key);
@@ -138,7 +138,9 @@ fn merge_entry(original: &mut Object, mut key: String, value: Value, place: MapS
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
             let rule = ListRule::of(place, &key)?;
-            Some(Value::Array(if rule.merge || deletes { merge_list(old, new, rule, deletes)? } else { new }))
+            let merges = rule.merge || deletes;
+            let merged = if merges { merge_list(old.to_vec(), new.to_vec(), rule, deletes)?.into() } else { new };
+            Some(Value::Array(merged))
         }
         (old, _) if deletes => old,
         (Some(_), value @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => Some(value),
@@ -156,7 +158,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = keys.as_array().ok_or(BAD_RETAIN_KEYS)?;
     let retained = |key: &str| keys.iter().any(|retained| retained == key);
-    let foreign = |(key, value): (&String, &Value)| {
+    let foreign = |(key, value): (&CompactString, &Value)| {
         !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !retained(key)
     };
     if patch.iter().any(foreign) {
@@ -168,7 +170,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
 
 /// Merges the lists whose order the patch specifies.
 fn set_orders(original: &mut Object, patch: &mut Object, place: MapSchema) -> Result<(), Problem> {
-    let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
+    let ordered: Vec<CompactString> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for key in ordered {
         let order = match patch.remove(&key) {
             Some(Value::Array(order)) => order,
@@ -184,8 +186,8 @@ fn set_orders(original: &mut Object, patch: &mut Object, place: MapSchema) -> Re
         let merged = match (old, new) {
             (None, None) => continue,
             (Some(old), None) => old.to_vec(),
-            (None, Some(new)) => match without_directives(Value::Array(new.to_vec())) {
-                Some(Value::Array(new)) => new,
+            (None, Some(new)) => match without_directives(new.into()) {
+                Some(Value::Array(new)) => new.to_vec(),
                 _ => continue,
             },
             (Some(old), Some(new)) if rule.merge => merge_list(old.to_vec(), new.to_vec(), rule, false)?,
@@ -194,7 +196,7 @@ fn set_orders(original: &mut Object, patch: &mut Object, place: MapSchema) -> Re
         let old = old.unwrap_or_default();
         same_type(old, new.unwrap_or_default())?;
         let merged = arrange(merged, &order, old, rule.key)?;
-        original.insert(name.to_owned(), Value::Array(merged));
+        original.insert(name.to_owned(), merged.into());
         patch.remove(name);
     }
     Ok(())
@@ -363,7 +365,7 @@ fn same_type(old: &[Value], new: &[Value]) -> Result<bool, Problem> {
         return Err(Problem::ListOfLists);
     }
     if kinds.any(|kind| kind != first) {
-        let lists = print(&Value::Array(vec![old.into(), new.into()]));
+        let lists = print(&Value::from(vec![Value::from(old), Value::from(new)]));
         return Err(Problem::Other(format!("list element types are not identical: {lists}")));
     }
     Ok(first == 6)

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
 use tally_core::lifetime::{POD_TTL, ttl_seconds};
+use tally_value::{Map, Value};
 
 use crate::field::{At, FieldError};
 use crate::job::TTL_DETAIL;
@@ -171,11 +171,11 @@ pub(super) fn app_armor_fields(pod: &mut Value) {
 
 fn app_armor_profile(annotation: &str) -> Option<Value> {
     match annotation {
-        "unconfined" => Some(serde_json::json!({ "type": "Unconfined" })),
-        "runtime/default" => Some(serde_json::json!({ "type": "RuntimeDefault" })),
+        "unconfined" => Some(tally_value::json!({ "type": "Unconfined" })),
+        "runtime/default" => Some(tally_value::json!({ "type": "RuntimeDefault" })),
         _ => {
             let file = annotation.strip_prefix("localhost/").filter(|file| !file.is_empty() && file.trim() == *file)?;
-            Some(serde_json::json!({ "type": "Localhost", "localhostProfile": file }))
+            Some(tally_value::json!({ "type": "Localhost", "localhostProfile": file }))
         }
     }
 }

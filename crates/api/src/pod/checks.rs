@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::field::{At, ErrorKind, FieldError};
 use crate::meta;

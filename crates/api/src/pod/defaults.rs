@@ -4,14 +4,14 @@
 //! template must stay as its author wrote it, or two servers of different versions would disagree about whether it
 //! changed.
 
-use serde_json::{Map, Value, json};
+use tally_value::{CompactString, Map, Value, json};
 
 use crate::quantity::{Quantity, canonical};
 
 use super::image::pull_policy;
 use super::resources::{container_sums, quantity_of};
 
-type Object = Map<String, Value>;
+type Object = Map;
 
 /// The default mode of files in configMap, secret, downwardAPI and projected volumes is `rw-r--r--`.
 const FILE_MODE: i64 = 0o644;
@@ -29,15 +29,22 @@ pub(super) fn template(template: &mut Value) {
     }
 }
 
-/// Defaults of a Pod.
-pub(super) fn pod(pod: &mut Value) {
+/// Defaults of a Pod's status.
+pub(super) fn status(pod: &mut Value) {
     if let Some(pod) = pod.as_object_mut() {
-        fill(pod, "spec", || json!({}));
         fill(pod, "status", || json!({}));
     }
     if let Some(status) = object_at(pod, "status") {
         align_addresses(status);
     }
+}
+
+/// Defaults of a Pod.
+pub(super) fn pod(pod: &mut Value) {
+    if let Some(pod) = pod.as_object_mut() {
+        fill(pod, "spec", || json!({}));
+    }
+    status(pod);
     let Some(spec) = object_at(pod, "spec") else { return };
     pod_spec(spec);
     fill(spec, "enableServiceLinks", || true.into());
@@ -172,10 +179,10 @@ fn pod_level_requests(spec: &mut Object) {
     let limits = spec.get("resources").and_then(|resources| resources.get("limits")).and_then(Value::as_object);
     let Some(limits) = limits.filter(|limits| !limits.is_empty()).cloned() else { return };
     let whole = Value::Object(std::mem::take(spec));
-    let sums: Vec<(String, Value)> = container_sums(&whole, "requests")
+    let sums: Vec<(CompactString, Value)> = container_sums(&whole, "requests")
         .into_iter()
         .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
-        .map(|(name, sum)| (name.to_owned(), sum.to_string().into()))
+        .map(|(name, sum)| (name.into(), sum.to_string().into()))
         .collect();
     if let Value::Object(whole) = whole {
         *spec = whole;

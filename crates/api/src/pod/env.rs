@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::field::At;
 use crate::meta;

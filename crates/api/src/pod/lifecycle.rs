@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::{Map, Value, json};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value, json};
 
-use crate::kinds::{AdmissionError, ClusterObjects};
+use crate::kinds::{AdmissionError, ClusterObjects, is_kept};
 use crate::status_error::{Details, StatusError};
 
 use super::update::{put_back, same};
@@ -111,8 +111,13 @@ fn system_class(name: &str) -> Option<Value> {
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     // Removed default tolerations are restored, and so are values that the server computed: clients send the manifest
     // they created the Pod from.
-    scheduling::add_default_tolerations(new);
-    if let (Some(spec), Some(before)) = (new.get_mut("spec").and_then(Value::as_object_mut), old.get("spec")) {
+    let spec_is_kept = is_kept(new, old, "spec");
+    if !spec_is_kept {
+        scheduling::add_default_tolerations(new);
+    }
+    if !spec_is_kept
+        && let (Some(spec), Some(before)) = (new.get_mut("spec").and_then(Value::as_object_mut), old.get("spec"))
+    {
         for field in ["priority", "preemptionPolicy"] {
             if let Some(computed) = before.get(field) {
                 spec.entry(field).or_insert_with(|| computed.clone());
@@ -120,7 +125,7 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
         }
     }
     put_back(new, old, "status");
-    let raised = i64::from(!same(&new["spec"], &old["spec"]));
+    let raised = i64::from(!spec_is_kept && !same(&new["spec"], &old["spec"]));
     set_generation(new, old, raised);
 }
 
@@ -260,9 +265,9 @@ fn set_condition(pod: &mut Value, kind: &str, status: &str, told: &[(&str, &str)
     let Some(pod) = pod.as_object_mut() else { return };
     let holder = pod.entry("status").or_insert_with(|| Map::new().into());
     let Some(holder) = holder.as_object_mut() else { return };
-    let list = holder.entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+    let list = holder.entry("conditions").or_insert_with(|| json!([]));
     if list.is_null() {
-        *list = Value::Array(Vec::new());
+        *list = json!([]);
     }
     let Some(list) = list.as_array_mut() else { return };
     let mut condition = json!({

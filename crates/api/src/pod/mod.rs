@@ -21,11 +21,11 @@ mod update;
 mod volumes;
 mod warnings;
 
-use serde_json::Value;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 use crate::field::{At, FieldError};
-use crate::kinds::{AdmissionError, ClusterObjects, Part, Rules};
+use crate::kinds::{AdmissionError, ClusterObjects, Part, Rules, is_kept};
 use crate::limits::LimitType;
 use crate::meta;
 use crate::pod_security::SecuritySubject;
@@ -41,6 +41,14 @@ pub struct PodRules;
 impl Rules for PodRules {
     fn default(&self, object: &mut Value) {
         defaults::pod(object);
+    }
+
+    fn default_update(&self, new: &mut Value, old: &Value) {
+        if is_kept(new, old, "spec") {
+            defaults::status(new);
+        } else {
+            self.default(new);
+        }
     }
 
     fn prepare_create(&self, object: &mut Value, now: Timestamp) {
@@ -75,12 +83,17 @@ impl Rules for PodRules {
         let (metadata, spec) = (pod.at("metadata"), pod.at("spec"));
         let annotations = metadata.at("annotations");
         let mut errors = match part {
-            Part::Main => meta::validate_generate_name(new).into_iter().chain(validate_pod(&pod)).collect(),
+            Part::Main => meta::validate_generate_name(new),
             Part::Status => Vec::new(),
         };
+        let spec_is_kept = is_kept(new, old, "spec");
+        if part == Part::Main && !(spec_is_kept && is_kept(&new["metadata"], &old["metadata"], "annotations")) {
+            errors.extend(validate_pod(&pod));
+        }
         annotations::validate_change(&annotations, old, &mut errors);
         update::validate_tracking(&metadata, old, &mut errors);
         match part {
+            Part::Main if spec_is_kept => {}
             Part::Main => update::validate(&spec, &old["spec"], &mut errors),
             Part::Status => {
                 annotations::validate(&annotations, &spec, &mut errors);

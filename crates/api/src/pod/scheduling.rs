@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use tally_value::{Value, json};
 
 use crate::field::At;
 use crate::meta;
@@ -147,12 +147,12 @@ pub(super) fn merge_label_keys(pod: &mut Value) {
             let merged: Vec<Value> = keys
                 .iter()
                 .filter_map(|key| labels.get(key).map(|value| (key, value)))
-                .map(|(key, value)| serde_json::json!({ "key": key, "operator": operator, "values": [value] }))
+                .map(|(key, value)| tally_value::json!({ "key": key, "operator": operator, "values": [value] }))
                 .collect();
             if merged.is_empty() {
                 continue;
             }
-            let expressions = selector.entry("matchExpressions").or_insert_with(|| Value::Array(Vec::new()));
+            let expressions = selector.entry("matchExpressions").or_insert_with(|| json!([]));
             if let Some(expressions) = expressions.as_array_mut() {
                 expressions.extend(merged);
             }
@@ -277,10 +277,10 @@ pub(super) fn add_default_tolerations(pod: &mut Value) {
         if tolerated {
             continue;
         }
-        let added = serde_json::json!({
+        let added = tally_value::json!({
             "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
         });
-        let list = spec.entry("tolerations").or_insert_with(|| Value::Array(Vec::new()));
+        let list = spec.entry("tolerations").or_insert_with(|| json!([]));
         if let Some(list) = list.as_array_mut() {
             list.push(added);
         }

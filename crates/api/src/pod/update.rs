@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
 use tally_core::pod::TRACKING_FINALIZER;
+use tally_value::{Map, Value};
 
 use crate::field::At;
 use crate::quantity::Quantity;

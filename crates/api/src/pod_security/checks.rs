@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use tally_value::{CompactString, Value};
 
 use super::ids::{self, PodIds};
 use super::{RulesVersion, SecurityLevel, SecurityPolicy};
@@ -167,7 +167,7 @@ impl<'a> Pod<'a> {
         self.is_since(35) && self.spec("hostUsers") == Some(&Value::Bool(false))
     }
 
-    fn volumes(&self) -> impl Iterator<Item = &'a serde_json::Map<String, Value>> {
+    fn volumes(&self) -> impl Iterator<Item = &'a tally_value::Map> {
         self.spec("volumes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
     }
 }
@@ -294,13 +294,17 @@ fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
     violation("hostPath volumes", format!("{} {}", plural("volume", names.len()), quoted(&names)))
 }
 
-fn volume_name(volume: &serde_json::Map<String, Value>) -> &str {
+fn volume_name(volume: &tally_value::Map) -> &str {
     volume.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn volume_types(pod: &Pod<'_>) -> Option<Violation> {
-    let kind = |volume: &serde_json::Map<String, Value>| {
-        volume.keys().map(String::as_str).find(|key| *key != "name" && !VOLUME_TYPES.contains(key)).map(str::to_owned)
+    let kind = |volume: &tally_value::Map| {
+        volume
+            .keys()
+            .map(CompactString::as_str)
+            .find(|key| *key != "name" && !VOLUME_TYPES.contains(key))
+            .map(str::to_owned)
     };
     let forbidden: Vec<_> = pod.volumes().filter_map(|volume| Some((volume_name(volume), kind(volume)?))).collect();
     if forbidden.is_empty() {

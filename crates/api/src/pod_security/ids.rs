@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use serde_json::Value;
+use tally_value::Value;
 
 use super::checks::{Names, Pod, Violation};
 

@@ -5,7 +5,7 @@
 mod checks;
 mod ids;
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::field::{At, FieldError};
 pub use checks::{Violation, violations};

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
+use tally_value::{List, Map, Value};
 
 use super::{MAGIC, number, wire};
 use crate::decode::json::MAX_PARTS;
@@ -49,7 +49,7 @@ pub fn envelope(body: &[u8]) -> Result<Envelope<'_>, String> {
 }
 
 /// The JSON form of a message. It contains what the message contains, zero values included, and is not conformed yet.
-pub fn read(structure: &Struct, message: &[u8]) -> Result<Map<String, Value>, String> {
+pub fn read(structure: &Struct, message: &[u8]) -> Result<Map, String> {
     let mut object = Map::new();
     Reader { parts: 0 }.structure(structure, message, 0, &mut object)?;
     Ok(object)
@@ -133,13 +133,7 @@ impl Reader {
         if self.parts > MAX_PARTS { Err(format!("more than {MAX_PARTS} objects and lists")) } else { Ok(()) }
     }
 
-    fn structure(
-        &mut self,
-        structure: &Struct,
-        bytes: &[u8],
-        depth: usize,
-        into: &mut Map<String, Value>,
-    ) -> Result<(), String> {
+    fn structure(&mut self, structure: &Struct, bytes: &[u8], depth: usize, into: &mut Map) -> Result<(), String> {
         if depth > MAX_DEPTH {
             return Err("the message nests too deep".to_owned());
         }
@@ -181,7 +175,7 @@ impl Reader {
                     Some(Value::Array(items)) => items,
                     _ => {
                         self.count(1)?;
-                        Vec::new()
+                        List::default()
                     }
                 };
                 let is_number = matches!(inner.shape, Shape::Int32 | Shape::Int64 | Shape::Bool);

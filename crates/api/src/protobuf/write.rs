@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value};
 
 use super::{MAGIC, number, structure, wire};
 use crate::schema::{Part, Shape, Struct, Type, schema};
@@ -69,7 +69,7 @@ fn envelope(api_version: &str, kind: &str, out: &mut Vec<u8>) {
 }
 
 /// The fields of a structure. None: the structure is absent, and all its fields are zero.
-fn message(structure: &Struct, map: Option<&Map<String, Value>>, out: &mut Vec<u8>) {
+fn message(structure: &Struct, map: Option<&Map>, out: &mut Vec<u8>) {
     for numbered in &structure.numbered {
         match numbered.part {
             Part::Embedded(id) => delimited(numbered.number, out, |out| message(schema().get(id), map, out)),

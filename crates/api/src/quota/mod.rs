@@ -6,8 +6,8 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use tally_core::quantity::Quantity;
+use tally_value::Value;
 
 use crate::catalog;
 use crate::kinds::{AdmissionError, Resource};
@@ -40,7 +40,7 @@ impl Quota {
         let hard = object.pointer("/spec/hard").and_then(Value::as_object).into_iter().flatten();
         Self {
             name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            hard: hard.filter_map(|(name, amount)| Some((name.clone(), quantity_of(Some(amount))?))).collect(),
+            hard: hard.filter_map(|(name, amount)| Some((name.to_string(), quantity_of(Some(amount))?))).collect(),
             scopes: Scopes::of(object),
         }
     }

@@ -1,6 +1,6 @@
 //! The scopes of a quota: which Pods count.
 
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::pod::class_of_service;
 

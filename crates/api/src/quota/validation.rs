@@ -1,7 +1,7 @@
 //! The rules for ResourceQuotas themselves.
 
-use serde_json::Value;
 use tally_core::quantity::Quantity;
+use tally_value::Value;
 
 use crate::field::{At, FieldError};
 use crate::meta;

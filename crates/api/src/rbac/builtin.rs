@@ -1,7 +1,7 @@
 //! The ClusterRoles and ClusterRoleBindings that every cluster has (RBAC-12). Their rules are those of Kubernetes for the
 //! resources that are served here.
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use super::{GROUP, MASTERS, PolicyRule, Ungranted, ungranted};
 
@@ -201,7 +201,7 @@ fn aggregate_to(level: &str) -> String {
 
 /// A role that has the rules of all roles with its label, and is itself a part of a higher one.
 fn aggregate(name: &str, level: &str, part_of: Option<&str>) -> Value {
-    let selector = json!({"matchLabels": {aggregate_to(level): "true"}});
+    let selector = json!({"matchLabels": {(aggregate_to(level)): "true"}});
     let mut role = role(name, Vec::new());
     role["aggregationRule"] = json!({"clusterRoleSelectors": [selector]});
     if let Some(higher) = part_of {

@@ -180,7 +180,7 @@ pub fn quoted(values: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use tally_value::{Value, json};
 
     use super::*;
 

@@ -7,7 +7,7 @@ pub mod builtin;
 mod grants;
 mod policy;
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 pub use grants::{Ungranted, ungranted};
 pub use policy::{AccessDecision, Grant, RbacPolicy};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
+use tally_value::Value;
 
 use super::{AccessRequest, PolicyRule, Requester};
 use crate::selector::LabelSelector;
@@ -302,7 +302,7 @@ impl SubjectIndex {
 impl ClusterRole {
     fn read(role: &Value) -> Self {
         let labels = role.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-        let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+        let labels = labels.filter_map(|(key, value)| Some((key.to_string(), value.as_str()?.to_owned()))).collect();
         let aggregation = role.get("aggregationRule").filter(|rule| rule.is_object());
         let aggregates = aggregation.map(|rule| {
             let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
@@ -401,7 +401,7 @@ impl fmt::Display for Grant<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
     use crate::rbac::{AccessTarget, ResourceAttributes};

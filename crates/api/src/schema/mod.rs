@@ -26,7 +26,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use tally_value::Value;
 
 /// Every structure of every table.
 pub struct Schema {

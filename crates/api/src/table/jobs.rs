@@ -1,7 +1,7 @@
 //! Jobs and CronJobs.
 
-use serde_json::Value;
 use tally_core::job::RESERVED_MANAGER;
+use tally_value::Value;
 
 use super::row::{NONE, Row};
 use super::{AGE, Column, NAME, duration};

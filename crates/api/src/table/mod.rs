@@ -11,8 +11,8 @@ mod pods;
 mod row;
 mod workloads;
 
-use serde_json::{Value, json};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 use crate::kinds::Resource;
 use crate::status_error::StatusError;

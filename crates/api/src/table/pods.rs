@@ -1,7 +1,7 @@
 //! Pods: one word that summarizes the state of all containers.
 
-use serde_json::{Value, json};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 use super::row::{NONE, Row, or};
 use super::{AGE, Column, NAME, duration};

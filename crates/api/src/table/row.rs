@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 use super::duration;
 

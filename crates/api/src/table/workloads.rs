@@ -1,6 +1,6 @@
 //! Kinds that keep Pods running. Tally stores them; no controller here runs them yet.
 
-use serde_json::Value;
+use tally_value::Value;
 
 use super::row::Row;
 use super::{AGE, Column, NAME};

@@ -1,8 +1,8 @@
 //! The annotations that Tally reads.
 
-use serde_json::{Value, json};
 use tally_api::job::JobRules;
 use tally_api::kinds::{Part, Rules, Siblings};
+use tally_value::{Value, json};
 
 use crate::{create, job, update};
 

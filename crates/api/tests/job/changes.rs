@@ -1,7 +1,7 @@
 //! What may change in an existing Job, and in its status.
 
-use serde_json::{Value, json};
 use tally_api::kinds::Part;
+use tally_value::{Value, json};
 
 use crate::{UID, check_update, create, indexed, job, spec, success_rules, update};
 
@@ -53,7 +53,7 @@ fn a_change_of_generate_name_is_looked_at() {
 #[test]
 fn how_long_to_wait_before_a_retry_must_be_a_time() {
     let annotated =
-        |name: &str, value: &str| json!({"metadata": {"annotations": {format!("tally.dev/{name}"): value}}});
+        |name: &str, value: &str| json!({"metadata": {"annotations": {(format!("tally.dev/{name}")): value}}});
     for (name, value) in [
         ("backoff-base", "0s"),
         ("backoff-base", "500ms"),
@@ -102,7 +102,7 @@ fn how_long_to_wait_before_a_retry_must_be_a_time() {
 #[test]
 fn ttls_and_waits_in_annotations_are_validated() {
     let annotated =
-        |name: &str, value: &str| json!({"metadata": {"annotations": {format!("tally.dev/{name}"): value}}});
+        |name: &str, value: &str| json!({"metadata": {"annotations": {(format!("tally.dev/{name}")): value}}});
     let seconds = "must be a number of seconds from 0 to 2147483647, such as 3600";
     let which = "must be succeeded, to delete Pods that have succeeded, or all";
     let rows = [

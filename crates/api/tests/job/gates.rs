@@ -1,9 +1,9 @@
 //! GATE-6 and GATE-7: which fields are stored while a feature gate is off.
 
-use serde_json::{Value, json};
 use tally_api::job::JobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::gates::{FeatureGates, Gate};
+use tally_value::{Value, json};
 
 use super::{create, indexed, merge, update};
 

@@ -1,9 +1,9 @@
 //! The result of creating a Job: defaults, labels, selector, names and warnings.
 
-use serde_json::{Value, json};
 use tally_api::job::JobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 use crate::{UID, check, create, indexed, job, labels, merge, spec, update};
 

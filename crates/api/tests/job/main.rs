@@ -8,10 +8,10 @@ mod gates;
 mod identity;
 mod spec;
 
-use serde_json::{Value, json};
 use tally_api::job::JobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 const UID: &str = "0b1c";
 

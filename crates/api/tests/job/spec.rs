@@ -1,6 +1,6 @@
 //! Validation of the spec of a Job (SPECVAL-9 to 24).
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use crate::{check, create, exit_codes, failure_rule, indexed, merge, spec, success_rules};
 

@@ -1,6 +1,6 @@
 //! ConfigMaps and Secrets.
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use super::{accepted, check, check_update, refused};
 

@@ -1,7 +1,7 @@
 //! Events through both API groups.
 
-use serde_json::{Value, json};
 use tally_api::others::event;
+use tally_value::{Value, json};
 
 use super::{accepted, check_update, create, refused, without_metadata};
 

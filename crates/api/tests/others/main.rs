@@ -6,7 +6,6 @@ mod events;
 mod odd;
 mod services;
 
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::decode::decode;
 use tally_api::kinds::{Part, Resource};
@@ -14,6 +13,7 @@ use tally_api::meta;
 use tally_api::options::{FieldValidation, Format};
 use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 fn of(kind: &str) -> &'static Resource {
     let known = |group: &str, kind: &str| catalog::find_kind(group, "v1", kind);

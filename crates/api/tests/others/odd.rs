@@ -1,10 +1,10 @@
 //! Objects that break every rule are refused without a panic.
 
 use proptest::prelude::*;
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::kinds::Part;
 use tally_core::time::Timestamp;
+use tally_value::Value;
 
 /// Fields that the rules read.
 const NAMES: &[&str] = &[

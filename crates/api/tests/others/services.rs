@@ -1,7 +1,7 @@
 //! Services.
 
-use serde_json::json;
 use tally_api::kinds::Part;
+use tally_value::json;
 
 use super::{accepted, check, refused, update};
 

@@ -1,10 +1,10 @@
 //! The result of creating a Pod, its allowed changes, and the other operations on it.
 
-use serde_json::{Value, json};
 use tally_api::field::At;
 use tally_api::kinds::{AdmissionError, ClusterObjects, Part, Rules};
 use tally_api::pod::{self, PodRules};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 use crate::{NOW, compare, created, merge, received, texts, written};
 

@@ -4,13 +4,13 @@
 mod changes;
 mod spec;
 
-use serde_json::{Value, json};
 use tally_api::decode::decode_as;
 use tally_api::field::FieldError;
 use tally_api::kinds::Rules;
 use tally_api::options::{FieldValidation, Format};
 use tally_api::pod::PodRules;
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_714_557_600);
 

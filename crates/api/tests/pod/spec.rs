@@ -1,6 +1,6 @@
 //! The errors of a spec, part by part.
 
-use serde_json::json;
+use tally_value::json;
 
 use crate::{check, check_container, merge};
 

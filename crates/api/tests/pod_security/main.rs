@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use serde_json::{Value, json};
 use tally_api::pod_security::{
     NamespaceSecurity, PodIds, RulesVersion, SecurityLevel, SecurityPolicy, in_full, label_errors, violations,
     warnings_about_existing,
 };
+use tally_value::{Value, json};
 
 fn policy(level: &str, version: &str) -> SecurityPolicy {
     let level = if level == "baseline" { SecurityLevel::Baseline } else { SecurityLevel::Restricted };

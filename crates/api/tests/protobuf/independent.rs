@@ -14,10 +14,10 @@ use k8s_pb::api::{
 };
 use k8s_pb::apimachinery::pkg::apis::meta::v1 as meta;
 use prost::Message;
-use serde_json::{Map, Value, json};
 use tally_api::protobuf;
 use tally_api::schema::{Shape, Struct, Type, schema};
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value, json};
 
 /// Fields that are newer than the generated code.
 const NOT_GENERATED: [&str; 5] = [
@@ -62,7 +62,7 @@ fn hash(path: &str) -> i64 {
 }
 
 impl Made {
-    fn structure(&mut self, structure: &Struct, path: &str) -> Map<String, Value> {
+    fn structure(&mut self, structure: &Struct, path: &str) -> Map {
         let mut made = Map::new();
         let mut bools = 0;
         for field in structure.fields.iter().filter(|field| field.via != Some("TypeMeta")) {

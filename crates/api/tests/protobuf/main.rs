@@ -8,13 +8,13 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::decode::{Decoded, decode_as, settle};
 use tally_api::options::{FieldValidation, Format};
 use tally_api::protobuf;
 use tally_api::schema::{Part, Shape, Struct, Type, schema};
 use tally_api::status_error::StatusError;
+use tally_value::{Map, Value, json};
 
 type Kind = (&'static str, &'static str, &'static str);
 
@@ -277,8 +277,8 @@ fn collect(value: &Value, found: &mut Vec<Value>) {
                     let kind = kind.trim_end_matches("List");
                     for mut item in items.clone() {
                         if let Some(item) = item.as_object_mut() {
-                            item.insert("kind".into(), kind.into());
-                            item.insert("apiVersion".into(), map["apiVersion"].clone());
+                            item.insert("kind", kind.into());
+                            item.insert("apiVersion", map["apiVersion"].clone());
                         }
                         found.push(item);
                     }
@@ -334,7 +334,7 @@ fn the_objects_of_the_recordings_are_the_same_in_both_forms() {
 }
 
 /// An object of a structure, with fields chosen by the numbers.
-fn object(structure: &Struct, numbers: &mut impl Iterator<Item = u32>, depth: usize) -> Map<String, Value> {
+fn object(structure: &Struct, numbers: &mut impl Iterator<Item = u32>, depth: usize) -> Map {
     let mut made = Map::new();
     for field in structure.fields.iter().filter(|field| field.via != Some("TypeMeta")) {
         if numbers.next().unwrap_or_default() % 8 > 5usize.saturating_sub(depth / 2) as u32 {

@@ -1,8 +1,8 @@
 //! Rows of Jobs and CronJobs.
 
-use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::table::{self, Heading, IncludeObject};
+use tally_value::{Value, json};
 
 use super::{check, conditions, now, object, of};
 

@@ -5,11 +5,11 @@ mod jobs;
 mod pods;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::table::{self, Heading, IncludeObject, cells, columns};
 use tally_core::time::Timestamp;
+use tally_value::{Value, json};
 
 fn of(group: &str, plural: &str) -> &'static Resource {
     catalog::find(group, "v1", plural).unwrap_or_else(|| panic!("{plural} are not served"))

@@ -1,6 +1,6 @@
 //! Rows of Pods.
 
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 use super::{check, conditions, pods, row};
 

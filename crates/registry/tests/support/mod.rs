@@ -5,13 +5,13 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::FutureExt;
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target, Written};
 use tally_store::{Store, StoreOptions};
+use tally_value::{Value, json};
 
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the memory store never waits")

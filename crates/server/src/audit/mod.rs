@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use hyper::header::{HeaderMap, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::http::uri::PathAndQuery;
-use serde_json::{Value, json};
 use tally_api::options::AuditNotes;
 use tally_api::rbac::{AccessRequest, AccessTarget};
 use tally_metrics::{Counters, MetricRegistry};
+use tally_value::{Value, json};
 
 use crate::auth::User;
 use crate::auth::authorizer::Verdict;

@@ -3,9 +3,9 @@
 //! The first rule that matches a request decides. Bodies are never recorded, so the levels are `None` and `Metadata`. A
 //! policy that asks for more is refused: it must not seem to be obeyed.
 
-use serde_json::{Map, Value};
 use tally_api::decode::tree::Tree;
 use tally_api::rbac::ResourceAttributes;
+use tally_value::{Map, Value};
 
 use crate::auth::User;
 
@@ -268,7 +268,7 @@ fn stages(fields: &mut Fields<'_>) -> Result<Vec<AuditStage>, AuditPolicyError> 
 /// The fields of an object. What is not taken is unknown.
 struct Fields<'a> {
     at: &'a str,
-    map: &'a Map<String, Value>,
+    map: &'a Map,
     taken: Vec<&'static str>,
 }
 

@@ -1,10 +1,10 @@
 //! The four reviews of access: whether the caller or another user may do something, and everything the caller may do.
 //! They ask the same authorizer as requests do, so that a review and a request agree (RBAC-14).
 
-use serde_json::{Value, json};
 use tally_api::field::At;
 use tally_api::rbac::{AccessRequest, AccessTarget, PolicyRule, ResourceAttributes};
 use tally_api::status_error::StatusError;
+use tally_value::{Value, json};
 
 use crate::auth::User;
 use crate::auth::authorizer::{Authorizer, Verdict};

@@ -1,12 +1,12 @@
 //! Writes the rules of aggregating ClusterRoles into them, so that clients see what the roles contain. Authorization does
 //! not depend on it: it computes these rules itself (RBAC-5).
 
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{Format, ListOptions, WatchOptions, WriteOptions};
 use tally_api::rbac::{self, PolicyRule};
 use tally_registry::{Registry, Target, WatchEvent};
+use tally_value::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 

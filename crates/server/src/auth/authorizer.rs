@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::options::WatchOptions;
 use tally_api::rbac::{self, AccessDecision, AccessRequest, RbacPolicy};
 use tally_registry::{Object, Registry, Target, WatchEvent, WatchStream};
+use tally_value::Value;
 
 use crate::auth::User;
 

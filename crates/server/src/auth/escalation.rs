@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::WriteCheck;
 use tally_api::rbac::{self, AccessRequest, PolicyRule, ResourceAttributes, ungranted};
 use tally_api::status_error::StatusError;
+use tally_value::Value;
 
 use crate::auth::User;
 use crate::auth::access::refusal;

@@ -1,11 +1,11 @@
 //! Reviews of credentials and permissions. Nothing is stored: the response is the request with its status filled in.
 
-use serde_json::{Value, json};
 use tally_api::decode::decode_as;
 use tally_api::field::At;
 use tally_api::options::{FieldValidation, Format};
 use tally_api::status_error::StatusError;
 use tally_registry::TokenIssuer;
+use tally_value::{Value, json};
 
 use crate::auth::token_requests::audiences;
 use crate::auth::{Authenticator, User, access_reviews};

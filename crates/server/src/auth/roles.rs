@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, Format, ReadAt, WriteOptions};
 use tally_api::rbac::{self, builtin};
 use tally_api::status_error::StatusError;
 use tally_registry::{Registry, Target};
+use tally_value::Value;
 
 use crate::auth::aggregation;
 use crate::auth::authorizer::Authorizer;

@@ -1,12 +1,12 @@
 //! TokenRequests: new tokens for service accounts, for clients and for the Pods of the node.
 
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::field::At;
 use tally_api::kinds::Resource;
 use tally_api::options::ReadAt;
 use tally_api::status_error::{Details, StatusError};
 use tally_registry::{Registry, Target, TokenIssuer};
+use tally_value::{Value, json};
 
 use crate::auth::tokens::{ISSUER, TokenGrant, Tokens};
 

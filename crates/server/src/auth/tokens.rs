@@ -6,11 +6,11 @@ use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
 };
-use serde_json::{Value, json};
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::ReadAt;
 use tally_registry::{Registry, Target};
+use tally_value::{Value, json};
 
 use crate::auth::{SERVICE_ACCOUNTS, User};
 use crate::env;

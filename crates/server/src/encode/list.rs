@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::options::Format;
 use tally_api::table::{self, IncludeObject, ListTable};
 use tally_core::time::Timestamp;
 use tally_registry::Object;
+use tally_value::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 

@@ -9,13 +9,13 @@ use std::collections::HashSet;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
 use hyper::{Response, StatusCode};
-use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::options::Format;
 use tally_api::status_error::{Details, StatusError};
 use tally_api::table::{self, Heading, IncludeObject};
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object};
+use tally_value::{Value, json};
 
 use crate::audit::FailureSummary;
 use crate::encode::list::{ListForm, ListRenderer, ListSending};

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::Value;
 use tally_api::protobuf;
 use tally_api::schema::Struct;
 use tally_api::table;
 use tally_registry::Object;
+use tally_value::Value;
 
 use crate::encode::list::{ListSending, Renderers, SHORT_LIST};
 use crate::http::body::{Body, PIECE};
@@ -158,7 +158,7 @@ impl Progress {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! YAML for people: block style, keys in order, strings quoted only if necessary, long strings folded at spaces.
 
-use serde_json::Value;
+use tally_value::Value;
 
 /// A line that has reached this width is broken at its next space.
 const WIDTH: usize = 80;
@@ -25,7 +25,7 @@ pub fn write_item(item: &Value, text: &mut String) {
 }
 
 /// `inline`: the first key continues the current line, as after a dash.
-fn write_map(map: &serde_json::Map<String, Value>, indent: usize, mut inline: bool, text: &mut String) {
+fn write_map(map: &tally_value::Map, indent: usize, mut inline: bool, text: &mut String) {
     for (key, value) in map {
         if !std::mem::take(&mut inline) {
             text.extend(std::iter::repeat_n(' ', indent));
@@ -257,7 +257,7 @@ fn is_sexagesimal(unsigned: &str) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 
@@ -334,7 +334,7 @@ spec:
     #[test]
     fn what_is_written_is_read_back() {
         let resource = tally_api::catalog::find("", "v1", "configmaps").unwrap();
-        let mut data = serde_json::Map::new();
+        let mut data = tally_value::Map::new();
         for string in [
             "",
             " ",

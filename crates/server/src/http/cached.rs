@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, VARY};
 use ring::digest::{SHA512, digest};
-use serde_json::Value;
+use tally_value::Value;
 
 use crate::encode::{self, HttpResponse};
 use crate::http::body::Body;

@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
-use serde_json::{Value, json};
 use tally_api::catalog::discovery::Aggregated;
 use tally_api::catalog::{self, discovery};
 use tally_api::options::Query;
 use tally_api::status_error::StatusError;
+use tally_value::{Value, json};
 
 use crate::encode::{self, HttpResponse};
 use crate::http::cached::Cached;

@@ -8,12 +8,12 @@ use std::io;
 use std::pin::Pin;
 
 use futures_util::{StreamExt, stream};
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::options::{LogOptions, ReadAt, Since};
 use tally_api::status_error::StatusError;
 use tally_core::time::{Span, Timestamp};
 use tally_registry::Target;
+use tally_value::Value;
 use tokio::sync::watch;
 
 use crate::encode::{self, HttpResponse};
@@ -185,7 +185,7 @@ fn until(log: Log, stopping: watch::Receiver<bool>, share: FlowShare) -> Events 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use tally_value::json;
 
     use super::*;
 

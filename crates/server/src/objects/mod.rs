@@ -16,7 +16,6 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, EXPECT, HeaderMap, HeaderValue, USER_AGENT};
-use serde_json::Value;
 use tally_api::catalog;
 use tally_api::decode::{MAX_BODY, decode_delete_options};
 use tally_api::meta::path_segment_problems;
@@ -26,6 +25,7 @@ use tally_api::schema::schema;
 use tally_api::status_error::StatusError;
 use tally_api::table::IncludeObject;
 use tally_registry::{Deleted, Listing, Registry, Target, Written};
+use tally_value::Value;
 use tokio::time::timeout;
 
 use crate::audit::AuditEvent;

@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, ReadAt};
@@ -13,6 +12,7 @@ use tally_api::status_error::StatusError;
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
 use tally_registry::{Listing, Object, Registry, Target};
+use tally_value::{Map, Value, json};
 
 use crate::objects::logs;
 use crate::sessions::BoxFuture;

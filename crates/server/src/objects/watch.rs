@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream;
-use serde_json::{Value, json};
 use tally_api::kinds::Resource;
 use tally_api::options::{Format, ListOptions, WatchOptions};
 use tally_api::protobuf;
@@ -18,6 +17,7 @@ use tally_api::schema::schema;
 use tally_api::status_error::StatusError;
 use tally_api::table::{self, Heading};
 use tally_registry::{Object, Target, WatchEvent, WatchStream};
+use tally_value::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 

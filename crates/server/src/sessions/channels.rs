@@ -1,7 +1,7 @@
 //! The protocols of exec and attach: each message of the WebSocket begins with a byte that names its channel.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use tally_value::{Value, json};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

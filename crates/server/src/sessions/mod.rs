@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::http::request::Parts;
-use serde_json::Value;
 use tally_api::options::ReadAt;
 use tally_api::status_error::StatusError;
 use tally_registry::Target;
+use tally_value::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 

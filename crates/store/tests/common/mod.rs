@@ -10,7 +10,7 @@ pub fn text(value: &str, revision: u64) -> String {
 
 /// The same text as it is written: with a place for the revision.
 pub fn body(value: &str) -> Body {
-    Body { bytes: format!(r#"{{"rv":"","v":"{value}"}}"#).into_bytes(), stamp_at: 7 }
+    Body { bytes: format!(r#"{{"rv":"","v":"{value}"}}"#).into_bytes(), stamp_at: 7, handle: None }
 }
 
 pub fn put(key: &str, expect: Expect, value: &str) -> Write {

@@ -65,7 +65,7 @@ pub fn data_directory(data: &Path, count: usize, size: usize) {
         let write = Write {
             key: format!("configmaps/default/c{number:06}"),
             expect: Expect::Absent,
-            change: Change::Put(stored_form(&object)),
+            change: Change::Put(stored_form(&object.into())),
         };
         runtime.block_on(store.commit(write)).unwrap();
     }

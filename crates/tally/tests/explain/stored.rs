@@ -31,7 +31,7 @@ async fn edit(store: &Store, key: &str, change: impl FnOnce(&mut Value)) {
     let rest = object["metadata"].to_string();
     object.as_object_mut().unwrap().remove("metadata");
     let bytes = format!("{HEAD}\",{},{}", &rest[1..], &object.to_string()[1..]).into_bytes();
-    let put = Change::Put(Body { bytes, stamp_at: HEAD.len() });
+    let put = Change::Put(Body { bytes, stamp_at: HEAD.len(), handle: None });
     store.commit(Write { key: entry.key.to_string(), expect: Expect::At(entry.revision), change: put }).await.unwrap();
 }
 

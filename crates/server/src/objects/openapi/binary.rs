@@ -1,7 +1,7 @@
 //! OpenAPI v2 in protobuf, the form in which older versions of kubectl read it: a message for each kind of JSON object,
 //! whose fields have numbers. What this server's document does not have is left out.
 
-use serde_json::{Map, Value};
+use tally_value::{Map, Value};
 
 use super::Parts;
 
@@ -243,7 +243,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use tally_value::json;
 
     #[test]
     fn messages_are_nested_as_their_numbers_say() {

@@ -15,8 +15,8 @@ mod schemas;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
+use tally_value::{Map, Value, json};
 
 use crate::http::cached::Cached;
 use schemas::{Dialect, Schemas};
@@ -34,7 +34,7 @@ pub fn index() -> &'static Cached {
             // A client that has a document with the same hash need not fetch it again.
             ((*path).clone(), json!({"serverRelativeURL": link(path, document)}))
         });
-        Cached::json(&json!({"paths": links.collect::<Map<String, Value>>()}))
+        Cached::json(&json!({"paths": links.collect::<Map>()}))
     })
 }
 

@@ -1,7 +1,7 @@
 //! The paths of an OpenAPI document: operations, their parameters, bodies and responses, from the table of resources.
 
-use serde_json::{Map, Value, json};
 use tally_api::kinds::{Resource, Subresource};
+use tally_value::{Map, Value, json};
 
 use super::schemas::{Dialect, Schemas};
 use crate::http::negotiate::{OBJECTS, PATCHES};
@@ -146,8 +146,7 @@ impl About {
             Dialect::V3 => {
                 if let Some(body) = body {
                     let schema = json!({"schema": dialect.reference(&body)});
-                    let content: Map<String, Value> =
-                        consumes.iter().map(|media| ((*media).to_owned(), schema.clone())).collect();
+                    let content: Map = consumes.iter().map(|media| ((*media).to_owned(), schema.clone())).collect();
                     operation["requestBody"] = json!({"content": content});
                     if !verb.starts_with("delete") {
                         operation["requestBody"]["required"] = true.into();
@@ -155,7 +154,7 @@ impl About {
                 }
                 let content =
                     produces.iter().chain(streams).map(|media| ((*media).to_owned(), json!({"schema": schema})));
-                let content: Map<String, Value> = content.collect();
+                let content: Map = content.collect();
                 for (code, text) in codes {
                     responses.insert((*code).to_owned(), json!({"description": text, "content": content}));
                 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
 use tally_api::catalog;
 use tally_api::schema::about::About;
 use tally_api::schema::{Field, ListType, Shape, Struct, Type, schema};
+use tally_value::{Map, Value, json};
 
 /// The two versions of OpenAPI differ in the place of schemas and in what a schema may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

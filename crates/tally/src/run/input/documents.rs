@@ -215,7 +215,7 @@ fn take(file: &str, number: usize, tree: Tree, documents: &mut Vec<Document>) ->
             BESIDE[..6].join(", ")
         ));
     }
-    let object = tree.value();
+    let object = tree.value().into();
     documents.push(Document { origin: Origin::File { file: file.to_owned(), number, tree }, resource, object });
     Ok(())
 }
@@ -245,7 +245,7 @@ fn trees(text: &str) -> Result<Vec<Tree>, SourceError> {
 fn json(text: &str) -> Vec<Tree> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let mut trees = Vec::new();
-    while let Ok(value) = Value::deserialize(&mut reader) {
+    while let Ok(value) = tally_value::Value::deserialize(&mut reader) {
         trees.push(Tree::of(value));
     }
     trees

@@ -48,7 +48,7 @@ pub fn print<'a>(documents: impl ExactSizeIterator<Item = &'a Document>, form: F
             if at > 0 {
                 out.write_all(b"---\n")?;
             }
-            out.write_all(tally_server::yaml(&document.object).as_bytes())?;
+            out.write_all(tally_server::yaml(&document.object.clone().into()).as_bytes())?;
         }
     }
     out.flush()

@@ -1,0 +1,200 @@
+//! A shared value behaves as a plain one: the same operations give the same text, and what was cloned before stays as it
+//! was.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value as Plain;
+use tally_value::{Map, Value, json};
+
+const NAMES: [&str; 7] =
+    ["a", "b", "metadata", "zz", "", "with/slash~", "a name that is longer than twenty-four bytes"];
+
+fn plain() -> impl Strategy<Value = Plain> {
+    let leaf = prop_oneof![
+        Just(Plain::Null),
+        any::<bool>().prop_map(Plain::from),
+        any::<i64>().prop_map(Plain::from),
+        any::<u64>().prop_map(Plain::from),
+        (-1e300..1e300).prop_map(Plain::from),
+        "[a-zé\"\\\\\n]{0,30}".prop_map(Plain::from),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let name = prop::sample::select(&NAMES[..]).prop_map(str::to_owned);
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Plain::from),
+            vec((name, inner), 0..4).prop_map(|fields| Plain::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(Vec<usize>, Plain),
+    Take(Vec<usize>),
+    Insert(Vec<usize>, usize, Plain),
+    Remove(Vec<usize>, usize),
+    Push(Vec<usize>, Plain),
+    Default(Vec<usize>, usize, Plain),
+    Retain(Vec<usize>, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let path = || vec(0..NAMES.len(), 0..4);
+    prop_oneof![
+        (path(), plain()).prop_map(|(path, value)| Step::Set(path, value)),
+        path().prop_map(Step::Take),
+        (path(), 0..NAMES.len(), plain()).prop_map(|(path, name, value)| Step::Insert(path, name, value)),
+        (path(), 0..NAMES.len()).prop_map(|(path, name)| Step::Remove(path, name)),
+        (path(), plain()).prop_map(|(path, value)| Step::Push(path, value)),
+        (path(), 0..NAMES.len(), plain()).prop_map(|(path, name, value)| Step::Default(path, name, value)),
+        (path(), 0..NAMES.len()).prop_map(|(path, name)| Step::Retain(path, name)),
+    ]
+}
+
+/// A pointer to a place: a name in a map, a position in a list.
+fn pointer(root: &Plain, path: &[usize]) -> String {
+    let mut pointer = String::new();
+    for at in path {
+        let step = match root.pointer(&pointer) {
+            Some(Plain::Array(_)) => at.to_string(),
+            _ => NAMES[*at].replace('~', "~0").replace('/', "~1"),
+        };
+        pointer = format!("{pointer}/{step}");
+    }
+    pointer
+}
+
+fn apply(step: &Step, plain: &mut Plain, shared: &mut Value) {
+    let (Step::Set(path, _)
+    | Step::Take(path)
+    | Step::Insert(path, ..)
+    | Step::Remove(path, _)
+    | Step::Push(path, _)
+    | Step::Default(path, ..)
+    | Step::Retain(path, _)) = step;
+    let pointer = pointer(plain, path);
+    let (plain, shared) = match (plain.pointer_mut(&pointer), shared.pointer_mut(&pointer)) {
+        (Some(plain), Some(shared)) => (plain, shared),
+        (None, None) => return,
+        (plain, shared) => panic!("{pointer}: {plain:?} and {shared:?}"),
+    };
+    match step {
+        Step::Set(_, value) => (*plain, *shared) = (value.clone(), value.clone().into()),
+        Step::Take(_) => assert_eq!(shared.take(), plain.take()),
+        Step::Insert(_, name, value) => {
+            let name = NAMES[*name];
+            match (plain.as_object_mut(), shared.as_object_mut()) {
+                (Some(plain), Some(shared)) => {
+                    let old = shared.insert(name, value.clone().into());
+                    assert_eq!(old.map(Plain::from), plain.insert(name.to_owned(), value.clone()));
+                }
+                (None, None) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        Step::Remove(_, name) => {
+            let name = NAMES[*name];
+            let old = shared.as_object_mut().and_then(|map| map.remove(name));
+            assert_eq!(old.map(Plain::from), plain.as_object_mut().and_then(|map| map.remove(name)));
+        }
+        Step::Push(_, value) => {
+            if let (Some(plain), Some(shared)) = (plain.as_array_mut(), shared.as_array_mut()) {
+                plain.push(value.clone());
+                shared.push(value.clone().into());
+            }
+        }
+        Step::Default(_, name, value) => {
+            let name = NAMES[*name];
+            if let (Some(plain), Some(shared)) = (plain.as_object_mut(), shared.as_object_mut()) {
+                plain.entry(name).or_insert_with(|| value.clone());
+                shared.entry(name).or_insert_with(|| value.clone().into());
+            }
+        }
+        Step::Retain(_, name) => {
+            let name = NAMES[*name];
+            if let (Some(plain), Some(shared)) = (plain.as_object_mut(), shared.as_object_mut()) {
+                plain.retain(|key, _| key != name);
+                shared.retain(|key, _| key != name);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_same_operations_give_the_same_text(start in plain(), steps in vec(step(), 0..24)) {
+        let (mut plain, mut shared) = (start.clone(), Value::from(start));
+        let mut before = Vec::new();
+        for step in &steps {
+            before.push((plain.clone(), shared.clone()));
+            apply(step, &mut plain, &mut shared);
+            prop_assert_eq!(&shared, &plain);
+            prop_assert_eq!(shared.to_string(), plain.to_string());
+        }
+        // Nothing that was cloned has changed.
+        for (plain, shared) in before {
+            prop_assert_eq!(shared, plain);
+        }
+    }
+
+    #[test]
+    fn text_is_read_as_a_plain_value_reads_it(plain in plain(), other in plain()) {
+        let text = plain.to_string();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(&read, &plain);
+        prop_assert_eq!(&read, &Value::from(plain.clone()));
+        prop_assert_eq!(serde_json::to_vec(&read).unwrap(), text.into_bytes());
+        prop_assert_eq!(format!("{read:#}"), format!("{plain:#}"));
+        prop_assert_eq!(read == Value::from(other.clone()), plain == other);
+        let again: Plain = serde::Deserialize::deserialize(&read).unwrap();
+        prop_assert_eq!(again, plain);
+    }
+}
+
+#[test]
+fn of_two_fields_with_the_same_name_the_later_one_stays() {
+    let text = r#"{"b":1,"a":2,"b":3,"a":4,"c":5}"#;
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap().to_string(), r#"{"a":4,"b":3,"c":5}"#);
+    assert_eq!(serde_json::from_str::<Plain>(text).unwrap().to_string(), r#"{"a":4,"b":3,"c":5}"#);
+    let map: Map = [("b", 1), ("b", 2), ("a", 3), ("b", 4)].into_iter().collect();
+    assert_eq!(Value::from(map), json!({"a": 3, "b": 4}));
+}
+
+#[test]
+fn what_did_not_change_is_shared_and_a_look_copies_nothing() {
+    let old =
+        json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}, "status": {}});
+    let mut new = old.clone();
+    assert!(new.is_same(&old));
+    assert_eq!(new.pointer_mut("/spec/nothing/here"), None);
+    assert!(new.is_same(&old), "there was nothing to change");
+    new["metadata"]["labels"]["c"] = "d".into();
+    new["status"]["phase"] = "Running".into();
+    assert!(new["spec"].is_same(&old["spec"]));
+    assert!(
+        !new["metadata"].is_same(&old["metadata"]) && !new["metadata"]["labels"].is_same(&old["metadata"]["labels"])
+    );
+    assert_eq!(old["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(new["metadata"]["labels"], json!({"a": "b", "c": "d"}));
+    // A value that another one takes in stays shared.
+    let taken = json!({"items": [new, &old["spec"]]});
+    assert!(taken["items"][1].is_same(&old["spec"]) && taken["items"][0].is_same(&new));
+}
+
+#[test]
+fn json_is_written_as_elsewhere() {
+    let (name, list) = ("n", vec!["x", "y"]);
+    let value = json!({
+        "null": null, "list": [1, -2, 2.5, null, [], {}, name], "map": {"deep": {"er": [true, false]}},
+        (format!("{name}ame")): format!("{name}{}", 1), "of": list, "none": None::<i64>, "some": Some("s"),
+        "sum": 1 + 2, "call": name.len(), "array": [1, 2].map(|n| n * 2),
+    });
+    let plain = serde_json::json!({
+        "null": null, "list": [1, -2, 2.5, null, [], {}, "n"], "map": {"deep": {"er": [true, false]}},
+        "name": "n1", "of": ["x", "y"], "none": null, "some": "s", "sum": 3, "call": 1, "array": [2, 4],
+    });
+    assert_eq!(value, plain);
+    assert_eq!(json!(null), Plain::Null);
+    assert_eq!(json!([]), serde_json::json!([]));
+    assert_eq!(json!("text"), serde_json::json!("text"));
+}
