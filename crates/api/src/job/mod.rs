@@ -51,8 +51,9 @@ impl Rules for JobRules {
         let mut errors = match part {
             Part::Main => {
                 let mut errors = validate_generate_name(new);
-                // It depends on the spec, and on what else cannot change: name and UID.
-                if !is_kept(new, old, "spec") {
+                // It depends on the spec, and on the name and UID.
+                let kept = |part| is_kept(&new["metadata"], &old["metadata"], part);
+                if !(is_kept(new, old, "spec") && kept("uid") && kept("name")) {
                     errors.extend(validate(new, identity::has_prefixed_labels(old)));
                     errors.extend(changes::validate(new, old));
                 }

@@ -260,18 +260,19 @@ fn probes_see_what_the_container_sees() {
 
 #[test]
 fn memory_volumes_go_with_their_pod() {
-    let volumes = vec![empty("fast", true)];
+    let volumes = vec![empty("of-this-test", true)];
     with_volumes(volumes, async |node| {
         let log =
-            runs(node, "main", &[mount("fast", "/fast")], "stat -f -c %T /fast; echo x > /fast/x; cat /fast/x").await;
+            runs(node, "main", &[mount("of-this-test", "/fast")], "stat -f -c %T /fast; echo x > /fast/x; cat /fast/x")
+                .await;
         if !log.starts_with("tmpfs\n") {
             skip("this user may not mount a tmpfs, so it is a directory");
         }
         assert!(log.ends_with("x\n"));
-        assert_eq!(runs(node, "next", &[mount("fast", "/again")], "cat /again/x").await, "x\n");
+        assert_eq!(runs(node, "next", &[mount("of-this-test", "/again")], "cat /again/x").await, "x\n");
     });
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!mounts.contains("/volumes/fast"), "{mounts}");
+    assert!(!mounts.contains("/volumes/of-this-test"), "{mounts}");
 }
 
 #[test]
