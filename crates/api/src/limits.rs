@@ -87,7 +87,7 @@ fn fill_list<'v>(container: &mut Value, list: &str, defaults: &BTreeMap<&'v str,
     let Some(amounts) = resources.and_then(|resources| child(resources, list)) else { return Vec::new() };
     let mut set = Vec::new();
     for (resource, amount) in defaults {
-        if !amounts.contains_key(*resource) {
+        if !amounts.contains_key(resource) {
             amounts.insert((*resource).to_owned(), (*amount).clone());
             set.push(*resource);
         }

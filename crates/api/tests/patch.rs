@@ -511,8 +511,8 @@ fn any_document() -> impl Strategy<Value = Value> {
 /// The merge patch that makes the second of the first.
 fn merge_difference(old: &Value, new: &Value) -> Value {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return new.clone() };
-    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
+    let gone = old.keys().filter(|key| !new.contains_key(key)).map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter(|(key, value)| old.get(key) != Some(*value));
     let changed =
         changed.map(|(key, value)| (key.clone(), merge_difference(old.get(key).unwrap_or(&Value::Null), value)));
     Value::Object(gone.chain(changed).collect())
@@ -527,7 +527,7 @@ fn operations_between(path: &str, old: &Value, new: &Value, operations: &mut Vec
         return;
     };
     let below = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
-    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+    for key in old.keys().filter(|key| !new.contains_key(key)) {
         operations.push(json!({"op": "remove", "path": below(key)}));
     }
     for (key, value) in new {
@@ -542,10 +542,10 @@ fn operations_between(path: &str, old: &Value, new: &Value, operations: &mut Vec
 fn strategic_difference(old: &Value, new: &Value) -> Value {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return new.clone() };
     let mut patch = tally_value::Map::new();
-    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+    for key in old.keys().filter(|key| !new.contains_key(key)) {
         patch.insert(key.clone(), Value::Null);
     }
-    for (key, value) in new.iter().filter(|(key, value)| old.get(*key) != Some(*value)) {
+    for (key, value) in new.iter().filter(|(key, value)| old.get(key) != Some(*value)) {
         let before = old.get(key).unwrap_or(&Value::Null);
         let (true, Some(before), Some(after)) =
             (matches!(key.as_str(), "containers" | "env"), before.as_array(), value.as_array())

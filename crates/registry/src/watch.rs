@@ -229,7 +229,7 @@ fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<W
         None => filter.matches_stored(resource, &entry.value),
     };
     let object = |bytes| Object { bytes: view::shown(resource, bytes) };
-    let was = event.previous.as_ref().is_some_and(|previous| shows(previous));
+    let was = event.previous.as_ref().is_some_and(&shows);
     let is = !event.deleted && shows(&event.entry);
     match (was, is) {
         (false, false) => None,

@@ -53,7 +53,7 @@ impl Value {
         // First only a look: nothing is copied on the way to what is not there.
         self.pointer(pointer)?;
         steps(pointer)?.try_fold(self, |value, step| match value {
-            Value::Object(map) => map.get_mut(&*step),
+            Value::Object(map) => map.get_mut(&step),
             Value::Array(list) => list.get_mut(position(&step)?),
             _ => None,
         })

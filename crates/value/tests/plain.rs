@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(&read, &Value::from(plain.clone()));
         prop_assert_eq!(serde_json::to_vec(&read).unwrap(), text.into_bytes());
         prop_assert_eq!(format!("{read:#}"), format!("{plain:#}"));
-        prop_assert_eq!(read == Value::from(other.clone()), plain == other);
+        prop_assert_eq!(read == other.clone(), plain == other);
         let again: Plain = serde::Deserialize::deserialize(&read).unwrap();
         prop_assert_eq!(again, plain);
     }

@@ -380,7 +380,7 @@ fn leave_out(set: &mut FieldSet, resource: &Resource, subresource: &str) {
         _ => {}
     }
     if let Some(Value::Object(mut metadata)) = set.remove("f:metadata") {
-        OF_THE_SERVER.iter().for_each(|part| drop(metadata.remove(*part)));
+        OF_THE_SERVER.iter().for_each(|part| drop(metadata.remove(part)));
         if subresource == "status" {
             metadata.remove("f:deletionTimestamp");
             metadata.remove("f:ownerReferences");

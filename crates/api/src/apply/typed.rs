@@ -92,7 +92,7 @@ impl MergeStrategy {
         let mut both: BTreeMap<String, Pair<'a>> = BTreeMap::new();
         if let (Self::Struct(_) | Self::Map(_), Value::Object(old), Value::Object(new)) = (self, old, new) {
             // Most fields are the same in both.
-            let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+            let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(name)));
             let pairs = names.map(|name| (name, old.get(name), new.get(name)));
             let differ = pairs.filter(|(_, old, new)| old != new);
             return differ.map(|(name, old, new)| (format!("f:{name}"), old, new)).collect();

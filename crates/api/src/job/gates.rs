@@ -30,7 +30,7 @@ pub(super) fn drop_disabled(new: &mut Value, old: Option<&Value>, gates: Feature
         if fields.iter().any(|field| had(field)) {
             continue;
         }
-        fields.iter().for_each(|field| drop(spec.remove(*field)));
+        fields.iter().for_each(|field| drop(spec.remove(field)));
         if gate == Gate::JobBackoffLimitPerIndex && !had("podFailurePolicy") {
             // The action is valid only together with a limit for each index.
             let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));

@@ -134,7 +134,7 @@ fn validate_typed(secret: At<'_, '_>, data: At<'_, '_>) -> Vec<FieldError> {
     let empty = Map::new();
     let entries = data.map().unwrap_or(&empty);
     let need = |keys: &[&'static str]| -> Vec<FieldError> {
-        let missing = keys.iter().filter(|key| !entries.contains_key(**key));
+        let missing = keys.iter().filter(|key| !entries.contains_key(key));
         missing.map(|key| data.key(key).required("")).collect()
     };
     match secret.at("type").text_or_empty() {

@@ -133,7 +133,7 @@ pub(super) fn validate_change(annotations: &At<'_, '_>, old: &Value, errors: &mu
             errors.push(annotations.key(key).forbidden(format!("may not remove or update {what}")));
         }
     }
-    for (key, _) in annotations.entries().filter(|(key, _)| !old.contains_key(*key)) {
+    for (key, _) in annotations.entries().filter(|(key, _)| !old.contains_key(key)) {
         if let Some(what) = kept(key) {
             errors.push(annotations.key(key).forbidden(format!("may not add {what}")));
         }

@@ -178,7 +178,7 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
     }
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
-            let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(*key)));
+            let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(key)));
             keys.into_iter().all(|key| match (left.get(key), right.get(key)) {
                 (Some(left), Some(right)) if matches!(key.as_str(), "limits" | "requests" | "overhead") => {
                     same_amounts(left, right)
