@@ -3,6 +3,7 @@
 # make lint   formatting and lints
 # make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
 # make release  the binary as it is shipped, stripped, with its checksums, in target/packaged
+# make search  schedules of the simulator that were never run before: SEARCH_SEEDS in every world, and all put-back bugs
 # make faults the fault suites at full length: about 250 kills, ten minutes
 # make kills  kill -9 of the commands that run processes, 60 times in each of six tests
 # make flat   what tally up uses while 20,000 Jobs come and go; fails if it grows
@@ -17,6 +18,7 @@ FUZZ_SECONDS ?= 60
 FAULT_KILLS ?= 80
 FAULT_RUNS ?= 10
 FLAT_JOBS ?= 20000
+SEARCH_SEEDS ?= 2000
 FUZZ_TARGETS = address apply binary headers index_text job_view object patches pod_view quantity schedule selectors spdy status_rules
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 # The release whose responses tests/golden contains.
@@ -49,7 +51,7 @@ DENY = $(TARGET)/tools/deny/bin/cargo-deny
 PACKAGED = $(TARGET)/packaged
 SHIPPED = tally-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: test unit golden sim faults kills lint deny release bench flat fuzz tools
+.PHONY: test unit golden sim search faults kills lint deny release bench flat fuzz tools
 
 test: tools unit sim
 	@echo "all tests passed"
@@ -126,14 +128,20 @@ unit: tools
 golden:
 	GOLDEN=$(GOLDEN) $(CARGO) test --locked -p tally --test golden -- --nocapture every_recorded
 
-# Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes.
+# Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes. The seeds
+# are always the same ones: the result depends on the code alone. New ones are for `make search`.
 sim: tools
 	$(CARGO) test --release --locked -p tally-sim
-	$(SIM) seeds today+4000
-	$(SIM) seeds today+100 --scenario all
+	$(SIM) seeds 0..4000
+	$(SIM) seeds 0..100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults
-	$(SIM) mutants
+	$(SIM) mutants --from 1
 	$(SIM) model
+
+search:
+	$(SIM) seeds today+4000
+	$(SIM) seeds today+$(SEARCH_SEEDS) --scenario all
+	$(SIM) mutants
 
 # The short version is part of make test. The tests run one after the other: each starts processes of its own.
 faults:

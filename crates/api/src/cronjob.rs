@@ -44,9 +44,9 @@ impl Rules for CronJobRules {
 
     fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
         let Some(cron_job) = object.as_object_mut() else { return };
-        cron_job.insert("status".to_owned(), Value::Object(Map::new()));
+        cron_job.insert("status", Value::Object(Map::new()));
         if let Some(meta) = map_at(cron_job, "metadata") {
-            meta.insert("generation".to_owned(), 1.into());
+            meta.insert("generation", 1.into());
         }
     }
 

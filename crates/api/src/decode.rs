@@ -250,8 +250,8 @@ pub(crate) fn read(target: (&str, &str, &str), node: &JsonNode<'_>, tell: bool) 
             "the API version in the data ({given}) does not match the expected API version ({expected})"
         )));
     }
-    read.object.insert("apiVersion".to_owned(), group_version(target.0, target.1).into());
-    read.object.insert("kind".to_owned(), target.2.into());
+    read.object.insert("apiVersion", group_version(target.0, target.1).into());
+    read.object.insert("kind", target.2.into());
     Ok(read)
 }
 

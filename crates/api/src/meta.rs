@@ -214,7 +214,7 @@ fn metadata_mut(object: &mut Value) -> Option<&mut Map> {
 
 fn put(meta: &mut Map, field: &str, value: Option<Value>) {
     match value {
-        Some(value) => meta.insert(field.to_owned(), value),
+        Some(value) => meta.insert(field, value),
         None => meta.remove(field),
     };
 }

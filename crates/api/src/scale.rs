@@ -24,14 +24,14 @@ pub fn of(object: &Value) -> Value {
     let mut metadata = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.pointer(&format!("/metadata/{field}")) {
-            metadata.insert(field.to_owned(), value.clone());
+            metadata.insert(field, value.clone());
         }
     }
     let int = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let mut spec = Map::new();
     match int("/spec/replicas").unwrap_or(DEFAULT) {
         0 => {}
-        replicas => drop(spec.insert("replicas".to_owned(), replicas.into())),
+        replicas => drop(spec.insert("replicas", replicas.into())),
     }
     let mut status = json!({"replicas": int("/status/replicas").unwrap_or(0)});
     let selector = selector(object.pointer("/spec/selector"));

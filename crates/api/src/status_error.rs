@@ -154,10 +154,10 @@ impl StatusError {
                 }
             }
             if !details.causes.is_empty() {
-                shown.insert("causes".to_owned(), details.causes.iter().map(Cause::to_json).collect());
+                shown.insert("causes", details.causes.iter().map(Cause::to_json).collect());
             }
             if details.retry_after_seconds > 0 {
-                shown.insert("retryAfterSeconds".to_owned(), details.retry_after_seconds.into());
+                shown.insert("retryAfterSeconds", details.retry_after_seconds.into());
             }
             status["details"] = Value::Object(shown);
         }

@@ -225,8 +225,6 @@ pub enum Bug {
     StartsFromOldJob,
     /// I14: a Pod starts because an old view of the other Pods has a place for it.
     StartsFromOldPods,
-    /// I14: a Pod starts by a view of its Job that is older than a list of Pods, which does not show what was counted since.
-    StartsFromOldList,
     /// I27: a Pod that terminates is given up before its time.
     GivesUpEarly,
     /// I25: a Pod that was given up is replaced before that is stored.
@@ -378,7 +376,6 @@ pub const BUGS: &[Bug] = &[
     Bug::NoStartGate,
     Bug::StartsFromOldJob,
     Bug::StartsFromOldPods,
-    Bug::StartsFromOldList,
     Bug::TtlIgnoresOwner,
     Bug::TtlIgnoresOutcome,
     Bug::GivesUpEarly,

@@ -47,7 +47,7 @@ async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError>
         Some(resource.subresource(call.subresource).ok_or_else(unserved)?)
     };
     let target = Target { resource, subresource, namespace: &call.namespace, name: &call.name };
-    // Nobody would read the warnings.
+    // Controllers read no warnings of the API server.
     let options = WriteOptions { field_validation: FieldValidation::Ignore, ..WriteOptions::default() };
     let object = match call.verb {
         Verb::Create => registry.create(target, &call.body, Format::Json, &options).await?.object,

@@ -80,7 +80,7 @@ fn paid(budget: &Value, pod: &Value, pod_name: &str, now: tally_core::time::Time
     }
     let mut budget = budget.clone();
     let Some(status) = budget.get_mut("status").and_then(Value::as_object_mut) else { return Ok(None) };
-    status.insert("disruptionsAllowed".to_owned(), (allowed - 1).into());
+    status.insert("disruptionsAllowed", (allowed - 1).into());
     let disrupted = status.entry("disruptedPods").or_insert_with(|| Map::new().into());
     if let Some(disrupted) = disrupted.as_object_mut() {
         disrupted.insert(pod_name.to_owned(), now.to_string().into());

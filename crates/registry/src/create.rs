@@ -120,7 +120,7 @@ impl Registry {
         for _ in 0..MOST_ROUNDS {
             let mut candidate = object.clone();
             if generated {
-                metadata(&mut candidate).insert("name".to_owned(), self.generate_name(&prefix).into());
+                metadata(&mut candidate).insert("name", self.generate_name(&prefix).into());
             }
             let name = text::text(&candidate, "/metadata/name").to_owned();
             resource.rules.prepare_create(&mut candidate, self.now());
@@ -161,7 +161,7 @@ impl Registry {
             }
             let incomplete = resource.rules.complete(&mut candidate);
             if let Some(managers) = managers.take() {
-                metadata(&mut candidate).insert(MANAGERS.to_owned(), managers);
+                metadata(&mut candidate).insert(MANAGERS, managers);
             }
             if unsettled {
                 settle(resource, &mut candidate);
@@ -253,8 +253,8 @@ impl Registry {
         meta::prepare_create(object);
         let metadata = metadata(object);
         metadata.remove("resourceVersion");
-        metadata.insert("uid".to_owned(), self.env.new_uid().into());
-        metadata.insert("creationTimestamp".to_owned(), self.now().truncated().to_string().into());
+        metadata.insert("uid", self.env.new_uid().into());
+        metadata.insert("creationTimestamp", self.now().truncated().to_string().into());
     }
 
     /// CONST-10: five characters after the prefix, which is truncated so that the name is still a label.
@@ -285,7 +285,7 @@ pub fn take_namespace(resource: &Resource, namespace: &str, object: &mut Value) 
     }
     match metadata.get("namespace").and_then(Value::as_str) {
         None | Some("") => {
-            metadata.insert("namespace".to_owned(), namespace.into());
+            metadata.insert("namespace", namespace.into());
             Ok(())
         }
         Some(given) if given == namespace => Ok(()),

@@ -124,7 +124,7 @@ fn plan(resource: &Resource, options: &DeleteOptions, old: &Value, now: Timestam
     let finalizers = finalizers(resource, options, old);
     let held = !finalizers.is_empty();
     if held {
-        metadata(&mut new).insert("finalizers".to_owned(), finalizers.into());
+        metadata(&mut new).insert("finalizers", finalizers.into());
     } else {
         metadata(&mut new).remove("finalizers");
     }
@@ -166,19 +166,19 @@ fn grace(wanted: i64, options: &DeleteOptions, old: &Value, now: Timestamp, new:
     let ends = Timestamp::parse(text::text(old, "/metadata/deletionTimestamp")).unwrap_or(now);
     let ends = ends + Span::from_seconds(wanted - running);
     let metadata = metadata(new);
-    metadata.insert("deletionTimestamp".to_owned(), ends.to_string().into());
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), wanted.into());
+    metadata.insert("deletionTimestamp", ends.to_string().into());
+    metadata.insert("deletionGracePeriodSeconds", wanted.into());
     Grace::Set
 }
 
 fn mark(object: &mut Value, now: Timestamp, grace: i64) {
     let metadata = metadata(object);
     let ends = now.truncated() + Span::from_seconds(grace);
-    metadata.insert("deletionTimestamp".to_owned(), ends.to_string().into());
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    metadata.insert("deletionTimestamp", ends.to_string().into());
+    metadata.insert("deletionGracePeriodSeconds", grace.into());
     // API-7: an object that stays after its deletion request has changed.
     if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|generation| *generation > 0) {
-        metadata.insert("generation".to_owned(), (generation + 1).into());
+        metadata.insert("generation", (generation + 1).into());
     }
 }
 

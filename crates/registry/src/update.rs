@@ -297,7 +297,7 @@ fn decide(
     if matches!(requested, RequestedState::Replace(_)) && !uid.is_empty() && uid != text::text(&old, "/metadata/uid") {
         return Err(other_uid(target, &uid, text::text(&old, "/metadata/uid")));
     }
-    metadata(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
+    metadata(&mut new).insert("resourceVersion", entry.revision.to_string().into());
 
     let part = if target.is_subresource("status") { Part::Status } else { Part::Main };
     let finalizes = target.is_subresource("finalize");

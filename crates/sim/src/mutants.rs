@@ -112,9 +112,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::AfterResumesAgain | Bug::AfterUnconditional => "after-two-leaders",
         Bug::WantsOneMore => "calm",
         Bug::DiscardsUncounted | Bug::DiscardsBackoff => "early-deletion",
-        Bug::NoStartGate | Bug::StartsFromOldJob | Bug::StartsFromOldPods | Bug::StartsFromOldList => {
-            "early-deletion-leaders"
-        }
+        Bug::NoStartGate | Bug::StartsFromOldJob | Bug::StartsFromOldPods => "early-deletion-leaders",
         Bug::TtlIgnoresOwner | Bug::TtlIgnoresOutcome => "ttl-pods",
         Bug::GivesUpEarly | Bug::ReplacesUnfenced | Bug::GivenUpCountsLost | Bug::FencedNotTold => "dead-node-wait",
         Bug::RemovesOneMore => "scale-down",
@@ -226,7 +224,6 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::NoStartGate => "I14 a Pod starts though its work may be counted under a name that was free again",
         Bug::StartsFromOldJob => "I14 a Pod starts because an old view of its Job has a place for it",
         Bug::StartsFromOldPods => "I14 a Pod starts because an old view of the other Pods has a place for it",
-        Bug::StartsFromOldList => "I14 a Pod starts by a view of its Job that is older than a list of Pods",
         Bug::TtlIgnoresOwner => "I26 a Pod expires that its Job still needs",
         Bug::BackoffUnexplained => "X1 a back-off is not explained",
         Bug::GivesUpEarly => "I27 a Pod that terminates is given up early",

@@ -18,10 +18,6 @@ impl Map {
         Map::default()
     }
 
-    pub fn with_capacity(fields: usize) -> Map {
-        Map(Arc::new(Vec::with_capacity(fields)))
-    }
-
     /// Whether both are the same map in memory.
     pub fn is_same(&self, other: &Map) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -52,10 +48,6 @@ impl Map {
         self.find(name).ok().map(|at| &self.0[at].1)
     }
 
-    pub fn get_key_value(&self, name: &str) -> Option<(&CompactString, &Value)> {
-        self.find(name).ok().map(|at| (&self.0[at].0, &self.0[at].1))
-    }
-
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         let at = self.find(name).ok()?;
         Some(&mut self.fields()[at].1)
@@ -78,15 +70,6 @@ impl Map {
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let at = self.find(name).ok()?;
         Some(self.fields().remove(at).1)
-    }
-
-    pub fn remove_entry(&mut self, name: &str) -> Option<(CompactString, Value)> {
-        let at = self.find(name).ok()?;
-        Some(self.fields().remove(at))
-    }
-
-    pub fn clear(&mut self) {
-        self.0 = Arc::default();
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&CompactString, &mut Value) -> bool) {

@@ -30,7 +30,7 @@ pub fn has(set: &FieldSet, part: &str) -> bool {
 pub fn put(set: &mut FieldSet, part: impl Into<String>, member: bool, mut below: FieldSet) {
     below.remove(ITSELF);
     if member && !below.is_empty() {
-        below.insert(ITSELF.to_owned(), Value::Object(Map::new()));
+        below.insert(ITSELF, Value::Object(Map::new()));
     }
     if member || !below.is_empty() {
         set.insert(part.into(), Value::Object(below));

@@ -461,10 +461,10 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
         put("operation", id.operation);
         put("subresource", id.subresource);
         put("time", time);
-        entry.insert("fieldsV1".to_owned(), fields.into());
+        entry.insert("fieldsV1", fields.into());
         Value::Object(entry)
     });
-    metadata.insert("managedFields".to_owned(), list.collect());
+    metadata.insert("managedFields", list.collect());
 }
 
 #[cfg(test)]

@@ -95,11 +95,11 @@ impl<'n> Pass<'n> {
             let value = self.value(&field.ty, node)?;
             self.steps.pop();
             match value.map(|value| shown(field, value)) {
-                Some(Shown::Value(value)) => drop(out.insert(field.name.to_owned(), value)),
+                Some(Shown::Value(value)) => drop(out.insert(field.name, value)),
                 Some(Shown::LeftOut) if matches!(field.ty.shape, Shape::List(_)) && !field.omit_empty => {
                     // Validation distinguishes an empty list from an absent one; storage does not.
                     self.unsettled = true;
-                    out.insert(field.name.to_owned(), Value::Array(List::default()));
+                    out.insert(field.name, Value::Array(List::default()));
                 }
                 Some(Shown::LeftOut) => drop(out.remove(field.name)),
                 None => {}
@@ -107,7 +107,7 @@ impl<'n> Pass<'n> {
         }
         for field in &structure.fields {
             if field.shows_zero() && !out.contains_key(field.name) {
-                out.insert(field.name.to_owned(), field.ty.zero());
+                out.insert(field.name, field.ty.zero());
             }
         }
         Ok(out)

@@ -29,7 +29,7 @@ pub(super) fn prepare_create(job: &mut Map) {
     }
     let Some(spec) = map_at(job, "spec") else { return };
     if matches!(spec.get("managedBy").and_then(Value::as_str), None | Some(RESERVED_MANAGER)) {
-        spec.insert("suspend".to_owned(), true.into());
+        spec.insert("suspend", true.into());
     }
 }
 

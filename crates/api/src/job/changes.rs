@@ -118,7 +118,7 @@ fn take_resources(to: &mut [Value], from: &[Value]) {
 
 fn put(map: &mut Map, field: &str, value: Option<&Value>) {
     match value {
-        Some(value) => map.insert(field.to_owned(), value.clone()),
+        Some(value) => map.insert(field, value.clone()),
         None => map.remove(field),
     };
 }

@@ -29,7 +29,7 @@ pub(super) fn changed_job(object: &mut Value, spec_is_kept: bool) {
         && named
         && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut)
     {
-        meta.insert("generation".to_owned(), LABELS_ARE_THE_TEMPLATES.into());
+        meta.insert("generation", LABELS_ARE_THE_TEMPLATES.into());
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn default_failure_policy(spec: &mut Map) {
         let patterns = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
         for pattern in patterns.into_iter().flatten().filter_map(Value::as_object_mut) {
             if pattern.get("status").and_then(Value::as_str).is_none_or(str::is_empty) {
-                pattern.insert("status".to_owned(), json!("True"));
+                pattern.insert("status", json!("True"));
             }
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn labels_from_template(object: &mut Value) -> bool {
     }
     let labels = labels.cloned().unwrap_or_default();
     match object.as_object_mut().and_then(|job| map_at(job, "metadata")) {
-        Some(meta) => meta.insert("labels".to_owned(), labels).is_none_or(|before| !given(Some(&before))),
+        Some(meta) => meta.insert("labels", labels).is_none_or(|before| !given(Some(&before))),
         None => false,
     }
 }

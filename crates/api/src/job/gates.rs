@@ -59,7 +59,7 @@ fn mark(job: &mut Map, old: Option<&Value>, gates: FeatureGates) {
     let Some(metadata) = map_at(job, "metadata") else { return };
     let Some(annotations) = map_at(metadata, "annotations") else { return };
     if must_be {
-        annotations.insert(TRACKING_ANNOTATION.to_owned(), TRACKING_LEGACY.into());
+        annotations.insert(TRACKING_ANNOTATION, TRACKING_LEGACY.into());
     } else {
         annotations.remove(TRACKING_ANNOTATION);
         if annotations.is_empty() {

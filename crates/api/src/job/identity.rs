@@ -47,7 +47,7 @@ pub(super) fn generate(job: &mut Map) {
     if let Some(all) = all
         && let Some(meta) = map_at(job, "metadata")
     {
-        meta.insert("labels".to_owned(), all);
+        meta.insert("labels", all);
     }
 }
 

@@ -68,11 +68,11 @@ impl Rules for JobRules {
 
     fn prepare_create(&self, object: &mut Value, _now: Timestamp) {
         let Some(job) = object.as_object_mut() else { return };
-        job.insert("status".to_owned(), Value::Object(Map::new()));
+        job.insert("status", Value::Object(Map::new()));
         // This reads the mark that `default` left in the generation, so it comes before the generation is set.
         identity::generate(job);
         if let Some(meta) = map_at(job, "metadata") {
-            meta.insert("generation".to_owned(), 1.into());
+            meta.insert("generation", 1.into());
         }
         annotations::prepare_create(job);
     }
@@ -132,12 +132,12 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value, part: Part) {
         Part::Status => "spec",
     };
     let before = old.get(kept).cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    object.insert(kept.to_owned(), before);
+    object.insert(kept, before);
     let nothing = Value::Null;
     let changed = !pod::same(object.get("spec").unwrap_or(&nothing), old.get("spec").unwrap_or(&nothing));
     if let Some(meta) = map_at(object, "metadata") {
         let generation = generation(old).saturating_add(i64::from(changed));
-        meta.insert("generation".to_owned(), generation.into());
+        meta.insert("generation", generation.into());
     }
 }
 

@@ -50,7 +50,7 @@ impl Rules for NamespaceRules {
             && let Some(metadata) = part_of(namespace, "metadata")
             && let Some(labels) = super::child(metadata, "labels")
         {
-            labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+            labels.insert("kubernetes.io/metadata.name", name);
         }
     }
 
@@ -153,7 +153,7 @@ impl Rules for NodeRules {
             && count_in(status, "capacity") > 0
         {
             let capacity = status.get("capacity").cloned().unwrap_or_default();
-            status.insert("allocatable".to_owned(), capacity);
+            status.insert("allocatable", capacity);
         }
         // `podCIDR` and `podCIDRs` have the same content; the older field wins, because clients that know only that one
         // change only that one.
@@ -162,9 +162,9 @@ impl Rules for NodeRules {
         let one = text_in(spec, "podCIDR").to_owned();
         if one.is_empty() && !first.is_empty() {
             let first = first.to_owned();
-            spec.insert("podCIDR".to_owned(), first.into());
+            spec.insert("podCIDR", first.into());
         } else if one != first {
-            spec.insert("podCIDRs".to_owned(), json!([one]));
+            spec.insert("podCIDRs", json!([one]));
         }
     }
 

@@ -204,7 +204,7 @@ fn converted(event: &Value, group: &str, rename: impl Fn(&str) -> Option<&'stati
     }
     if result.contains_key("apiVersion") {
         let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
-        result.insert("apiVersion".to_owned(), version.into());
+        result.insert("apiVersion", version.into());
     }
     Value::Object(result)
 }

@@ -84,7 +84,7 @@ fn keep_apart(new: &mut Value, old: &Value, part: Part) {
 fn put_back(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
-        Some(value) => new.insert(field.to_owned(), value.clone()),
+        Some(value) => new.insert(field, value.clone()),
         None => new.remove(field),
     };
 }
@@ -97,7 +97,7 @@ fn empty_status(group: &str, kind: &str) -> Value {
 
 fn set_generation(object: &mut Value, generation: i64) {
     if let Some(metadata) = part_of(object, "metadata") {
-        metadata.insert("generation".to_owned(), generation.into());
+        metadata.insert("generation", generation.into());
     }
 }
 
@@ -124,7 +124,7 @@ fn child<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
 fn fill(map: &mut Map, field: &str, value: impl Into<Value>) {
     let empty = map.get(field).is_none_or(|value| value.is_null() || value == "");
     if empty {
-        map.insert(field.to_owned(), value.into());
+        map.insert(field, value.into());
     }
 }
 

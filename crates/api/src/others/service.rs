@@ -27,7 +27,7 @@ impl Rules for ServiceRules {
             fill(port, "protocol", "TCP");
             let number = port.get("port").cloned().unwrap_or_default();
             if port.get("targetPort").is_none_or(|target| target.is_null() || target == 0 || target == "") {
-                port.insert("targetPort".to_owned(), number);
+                port.insert("targetPort", number);
             }
         }
         if has_address(spec) {
@@ -61,7 +61,7 @@ impl Rules for ServiceRules {
             for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 let absent = text_in(spec, field).is_empty() && count_in(spec, field) == 0;
                 if let Some(value) = before.get(field).filter(|_| absent) {
-                    spec.insert(field.to_owned(), value.clone());
+                    spec.insert(field, value.clone());
                 }
             }
         }
@@ -89,11 +89,11 @@ fn allocate(service: &mut Value) {
     fill(spec, "clusterIP", Ipv4Addr::from(FIRST_ADDRESS + hashed(&uid) % ADDRESSES).to_string());
     if count_in(spec, "clusterIPs") == 0 {
         let address = spec.get("clusterIP").cloned();
-        spec.insert("clusterIPs".to_owned(), address.into_iter().collect());
+        spec.insert("clusterIPs", address.into_iter().collect());
     }
     fill(spec, "ipFamilyPolicy", "SingleStack");
     if count_in(spec, "ipFamilies") == 0 {
-        spec.insert("ipFamilies".to_owned(), json!(["IPv4"]));
+        spec.insert("ipFamilies", json!(["IPv4"]));
     }
 }
 

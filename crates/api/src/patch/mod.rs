@@ -109,8 +109,8 @@ fn hold(
     let mut read = read.map_err(|why| bad_patch(&shown(), why))?;
     read.told.sort();
     // The patch cannot change the kind: what it contains about it is ignored.
-    read.object.insert("apiVersion".to_owned(), resource.api_version().into());
-    read.object.insert("kind".to_owned(), resource.kind.into());
+    read.object.insert("apiVersion", resource.api_version().into());
+    read.object.insert("kind", resource.kind.into());
     accept(read, told, validation, shown)
 }
 

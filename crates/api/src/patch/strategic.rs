@@ -108,7 +108,7 @@ fn merge_map(mut original: Object, mut patch: Object, place: MapSchema) -> Resul
             Some("replace") => Ok(patch),
             Some("delete") => Ok(Object::new()),
             _ => {
-                patch.insert(DIRECTIVE.to_owned(), directive.clone());
+                patch.insert(DIRECTIVE, directive.clone());
                 Err(unknown_directive(&directive, patch))
             }
         };

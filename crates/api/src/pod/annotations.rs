@@ -162,7 +162,7 @@ pub(super) fn app_armor_fields(pod: &mut Value) {
             if let (Some(container), Some(profile)) = (container.as_object_mut(), profile) {
                 let context = container.entry("securityContext").or_insert_with(|| Map::new().into());
                 if let Some(context) = context.as_object_mut() {
-                    context.insert("appArmorProfile".to_owned(), profile);
+                    context.insert("appArmorProfile", profile);
                 }
             }
         }

@@ -81,8 +81,8 @@ fn align_service_account(spec: &mut Object) {
     let name = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned();
     match name {
         Some(name) => {
-            spec.insert("serviceAccount".to_owned(), name.clone());
-            spec.insert("serviceAccountName".to_owned(), name);
+            spec.insert("serviceAccount", name.clone());
+            spec.insert("serviceAccountName", name);
         }
         None => {
             spec.remove("serviceAccount");
@@ -95,10 +95,10 @@ fn align_addresses(status: &mut Object) {
     let first = status.get("podIPs").and_then(|list| list.get(0)).and_then(|first| first.get("ip")).cloned();
     match (status.get("podIP").cloned(), first) {
         (Some(single), first) if first.as_ref() != Some(&single) => {
-            status.insert("podIPs".to_owned(), json!([{ "ip": single }]));
+            status.insert("podIPs", json!([{ "ip": single }]));
         }
         (None, Some(first)) => {
-            status.insert("podIP".to_owned(), first);
+            status.insert("podIP", first);
         }
         _ => {}
     }
@@ -111,7 +111,7 @@ fn container(container: &mut Object) {
     fill(container, "terminationMessagePolicy", || "File".into());
     if !container.contains_key("imagePullPolicy") {
         let policy = pull_policy(container.get("image").and_then(Value::as_str).unwrap_or_default());
-        container.insert("imagePullPolicy".to_owned(), policy.into());
+        container.insert("imagePullPolicy", policy.into());
     }
     for_each(container, "ports", |port| fill(port, "protocol", || "TCP".into()));
     for_each(container, "env", environment_variable);
@@ -223,7 +223,7 @@ fn host_port(port: &mut Object) {
 
 fn volume(volume: &mut Object) {
     if !volume.keys().any(|key| key != "name") {
-        volume.insert("emptyDir".to_owned(), json!({}));
+        volume.insert("emptyDir", json!({}));
     }
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
         with(volume, source, |source| fill(source, "defaultMode", || FILE_MODE.into()));
@@ -238,7 +238,7 @@ fn volume(volume: &mut Object) {
     with(volume, "image", |image| {
         if !image.contains_key("pullPolicy") {
             let policy = pull_policy(image.get("reference").and_then(Value::as_str).unwrap_or_default());
-            image.insert("pullPolicy".to_owned(), policy.into());
+            image.insert("pullPolicy", policy.into());
         }
     });
     for (source, field, value) in [
@@ -276,7 +276,7 @@ fn downward_items(source: &mut Object) {
 /// The wire form shows `null` for some unset fields.
 fn fill(object: &mut Object, field: &str, value: impl FnOnce() -> Value) {
     if object.get(field).is_none_or(Value::is_null) {
-        object.insert(field.to_owned(), value());
+        object.insert(field, value());
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
     let class = resources::class_of_service(&pod["spec"]);
     let gated = pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
     if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("generation".to_owned(), 1.into());
+        metadata.insert("generation", 1.into());
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         let class = spec.get("priorityClassName").and_then(Value::as_str).and_then(system_class);
@@ -26,7 +26,7 @@ pub(super) fn prepare_create(pod: &mut Value, now: Timestamp) {
         spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
     }
     if let Some(pod) = pod.as_object_mut() {
-        pod.insert("status".to_owned(), json!({ "phase": "Pending", "qosClass": class }));
+        pod.insert("status", json!({ "phase": "Pending", "qosClass": class }));
     }
     if gated {
         let told = "Scheduling is blocked due to non-empty scheduling gates";
@@ -61,10 +61,10 @@ pub(super) fn admit_priority(pod: &mut Value, cluster: &dyn ClusterObjects) -> R
         return Err(AdmissionError(why));
     }
     if let Some(default_name) = found.as_ref().and_then(|class| class.pointer("/metadata/name")) {
-        spec.insert("priorityClassName".to_owned(), default_name.clone());
+        spec.insert("priorityClassName", default_name.clone());
     }
-    spec.insert("priority".to_owned(), priority.into());
-    spec.insert("preemptionPolicy".to_owned(), policy.into());
+    spec.insert("priority", priority.into());
+    spec.insert("preemptionPolicy", policy.into());
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn set_generation(new: &mut Value, old: &Value, raised: i64) {
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0).saturating_add(raised) {
         0 => metadata.remove("generation"),
-        generation => metadata.insert("generation".to_owned(), generation.into()),
+        generation => metadata.insert("generation", generation.into()),
     };
 }
 
@@ -240,7 +240,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Stat
         return conflict("pods/binding", format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.insert("nodeName".to_owned(), text(binding, "/target/name").into());
+        spec.insert("nodeName", text(binding, "/target/name").into());
     }
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
         // The nomination ends with the binding.

@@ -94,7 +94,7 @@ fn settled(new: &Value, old: &Value, spec: &At<'_, '_>, errors: &mut Errors) -> 
 pub(super) fn put_back(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
-        Some(value) => new.insert(field.to_owned(), value.clone()),
+        Some(value) => new.insert(field, value.clone()),
         None => new.remove(field),
     };
 }

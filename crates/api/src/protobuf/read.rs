@@ -151,7 +151,7 @@ impl Reader {
                     let field = &structure.fields[position];
                     let before = into.remove(field.name);
                     if let Some(value) = self.field(&field.ty, wire, depth, before)? {
-                        into.insert(field.name.to_owned(), value);
+                        into.insert(field.name, value);
                     }
                 }
                 // A field of another version.

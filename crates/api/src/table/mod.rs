@@ -259,8 +259,8 @@ fn row(layout: Layout, resource: &Resource, object: &Value, include: IncludeObje
             // Stored objects and list items have no `apiVersion` and `kind`; an object by itself needs them.
             let mut whole = object.clone();
             if let Some(fields) = whole.as_object_mut() {
-                fields.insert("apiVersion".to_owned(), resource.api_version().into());
-                fields.insert("kind".to_owned(), resource.kind.into());
+                fields.insert("apiVersion", resource.api_version().into());
+                fields.insert("kind", resource.kind.into());
             }
             whole
         }

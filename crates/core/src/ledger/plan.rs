@@ -921,20 +921,25 @@ impl<S: Mutation> Ledger<S> {
         let room = self.limits.batch.saturating_sub(self.flight.starts as usize);
         let (any_job, any_pods) =
             (self.mutation.injects(Bug::StartsFromOldJob), self.mutation.injects(Bug::StartsFromOldPods));
-        let any_list = self.mutation.injects(Bug::StartsFromOldList);
+        if room == 0 {
+            return;
+        }
         let mut starting = Vec::new();
         for slot in self.start_gated.iter().copied().filter(|slot| self.has_place(*slot)) {
             let at = self.entry(slot).revision;
             if at > pods_at && !any_pods {
                 // Others may have been created before it that only the stream will show.
                 plan.starts_at = Some(plan.starts_at.map_or(at, |known| known.min(at)));
-            } else if self.freshness.counts_all_before(at, any_list) || any_job {
+            } else if self.freshness.counts_all_before(at) || any_job {
                 starting.push(slot);
+                if starting.len() == room {
+                    break;
+                }
             } else {
                 plan.must_reread_job = true;
             }
         }
-        for slot in starting.into_iter().take(room) {
+        for slot in starting {
             let revision = Some(self.entry(slot).revision);
             plan.starts.push(PodRef { revision, ..self.pod_ref(slot) });
             self.flight.starts += 1;
