@@ -3,7 +3,7 @@
 # make lint   formatting and lints
 # make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
 # make release  the binary as it is shipped, stripped, with its checksums, in target/packaged
-# make search  schedules of the simulator that were never run before: SEARCH_SEEDS in every world, and all put-back bugs
+# make search  schedules of the simulator that are new each day: SEARCH_SEEDS in every world; and all put-back bugs, from a random seed
 # make faults the fault suites at full length: about 250 kills, ten minutes
 # make kills  kill -9 of the commands that run processes, 60 times in each of six tests
 # make flat   what tally up uses while 20,000 Jobs come and go; fails if it grows

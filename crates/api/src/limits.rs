@@ -88,7 +88,7 @@ fn fill_list<'v>(container: &mut Value, list: &str, defaults: &BTreeMap<&'v str,
     let mut set = Vec::new();
     for (resource, amount) in defaults {
         if !amounts.contains_key(resource) {
-            amounts.insert((*resource).to_owned(), (*amount).clone());
+            amounts.insert(*resource, (*amount).clone());
             set.push(*resource);
         }
     }

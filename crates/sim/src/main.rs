@@ -20,7 +20,7 @@ use tally_sim::{model, mutants};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How many schedules a mutant gets, from a random seed on, before it counts as having survived.
+/// How many schedules a mutant gets before it counts as having survived.
 const MUTANT_BUDGET: u64 = 60_000;
 /// The number of seeds per day for `today+N`.
 const SEEDS_A_DAY: u64 = 1_000_000;

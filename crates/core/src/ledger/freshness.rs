@@ -126,7 +126,6 @@ impl Freshness {
 
     /// Whether our view of the Job counts every Pod that was counted and deleted before a Pod at this revision was
     /// created. Those that we have seen go are explained; those that we have not seen were gone before a list.
-    /// A put-back bug overlooks the latter.
     pub fn counts_all_before(&self, pod_at: Revision) -> bool {
         let counts_unseen = self.unseen_before.is_some_and(|before| self.covers(before));
         self.covers(pod_at) && self.explains_all() && counts_unseen

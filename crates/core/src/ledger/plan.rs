@@ -914,16 +914,13 @@ impl<S: Mutation> Ledger<S> {
     /// decides about the later Pod knows the earlier one; so of all Pods that start, the last one had a place beside all
     /// others.
     fn plan_starts(&mut self, pods_at: Revision, plan: &mut Plan) {
+        let room = self.limits.batch.saturating_sub(self.flight.starts as usize);
         // What is being removed may be too many of those that wait.
-        if self.start_gated.is_empty() || self.counts.of(Flag::InFlight) > 0 {
+        if room == 0 || self.start_gated.is_empty() || self.counts.of(Flag::InFlight) > 0 {
             return;
         }
-        let room = self.limits.batch.saturating_sub(self.flight.starts as usize);
         let (any_job, any_pods) =
             (self.mutation.injects(Bug::StartsFromOldJob), self.mutation.injects(Bug::StartsFromOldPods));
-        if room == 0 {
-            return;
-        }
         let mut starting = Vec::new();
         for slot in self.start_gated.iter().copied().filter(|slot| self.has_place(*slot)) {
             let at = self.entry(slot).revision;
