@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use regex_lite::Regex;
 
@@ -15,7 +16,7 @@ pub struct Server {
 impl Server {
     pub fn start() -> Self {
         let mut server = Self { directory: directory(), process: None };
-        server.serve("127.0.0.1:0");
+        server.serve(&format!("{}:0", own_host()));
         server
     }
 
@@ -33,10 +34,10 @@ impl Server {
         process.0.wait().unwrap();
     }
 
-    /// Serves again, at the same address.
+    /// Serves again, at the same address. No other test takes the port in the meantime: the host is its own.
     pub fn restart(&mut self) {
         let config = std::fs::read_to_string(self.kubeconfig()).unwrap();
-        let address = Regex::new("127.0.0.1:[0-9]+").unwrap().find(&config).unwrap().as_str().to_owned();
+        let address = Regex::new("127[.0-9]+:[0-9]+").unwrap().find(&config).unwrap().as_str().to_owned();
         self.serve(&address);
     }
 
@@ -72,6 +73,13 @@ impl Server {
     pub fn runs(&self, name: &str, active: u64) {
         eventually("it runs", || self.job(name).filter(|job| job["active"] == active).map(drop));
     }
+}
+
+/// One of the loopback addresses, for one server.
+fn own_host() -> String {
+    static SERVERS: AtomicU32 = AtomicU32::new(0);
+    let (process, server) = (std::process::id(), SERVERS.fetch_add(1, Relaxed));
+    format!("127.{}.{}.{}", 1 + process / 250 % 250, 1 + process % 250, 1 + server % 250)
 }
 
 pub fn signal(process: u32, name: &str) {

@@ -1,7 +1,8 @@
 //! What the tasks of a cluster print: one request for each run of a container, which ends when the container has ended.
 //!
 //! A log stays on its node until the Pod is deleted, so it is read only when its turn has come: nothing has to be kept
-//! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped.
+//! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped; the Pod then
+//! says whether the log is still that of the same run, because a request names a container and not its run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,12 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::body::Incoming;
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, LogReadOptions};
 use tally_node::output::OutputSource;
 use tally_node::port::Attempt;
 use tally_node::shim::log::Stream;
 use tally_remote::Remote;
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::driver::api::Api;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
@@ -25,7 +29,7 @@ use crate::run::follow::lines::Lines;
 use crate::run::follow::logs::{Logs, PodId, ProcessLogs};
 use crate::run::follow::turns::{JobOrder, LAST, OutputOrder, Turns};
 use crate::run::progress::output::{Output, TaskName};
-use crate::run::progress::view::PodText;
+use crate::run::progress::view::{ContainerRun, PodText};
 
 /// Logs that are read at the same time. Others wait until one of them has ended.
 const MOST_READ: usize = 48;
@@ -287,7 +291,8 @@ impl TaskLogs {
         self.reading += 1;
         let (sender, pieces) = mpsc::channel(MOST_PIECES);
         task.pieces = Some(pieces);
-        let reader = LogReader { run: task.run.clone(), state: task.state.subscribe(), sender, count: 0 };
+        let state = task.state.subscribe();
+        let reader = LogReader { run: task.run.clone(), state, sender, count: 0, has_asked: false };
         let (place, arrived) = (self.place.clone(), self.arrived.clone());
         tokio::spawn(async move {
             reader.run(place, &arrived).await;
@@ -395,6 +400,8 @@ struct LogReader {
     sender: mpsc::Sender<LogPiece>,
     /// The bytes that were sent.
     count: usize,
+    /// The log was requested before. The container may have been started again since.
+    has_asked: bool,
 }
 
 /// How a request for a log ended.
@@ -467,18 +474,52 @@ impl LogReader {
         timeout(STATUS_WITHIN, state.wait_for(|state| state.has_ended)).await.is_ok()
     }
 
-    async fn read_once(&mut self, remote: &Remote, arrived: &Notify) -> LogEnd {
-        let request = PodLogRequest { follow: true, ..self.run.request(self.state.borrow().is_previous) };
-        let mut log = match request.open(remote).await {
-            Ok(log) => log,
-            Err(error) => {
+    /// Requests the log of this run. The first request follows the status that shows the run; a later one is confirmed
+    /// by a status that is read after it.
+    async fn open(&mut self, remote: &Remote) -> Result<Incoming, LogEnd> {
+        let mut previous = self.state.borrow().is_previous;
+        loop {
+            let request = PodLogRequest { follow: true, ..self.run.request(previous) };
+            let log = request.open(remote).await.map_err(|error| {
                 let why = error.to_string();
-                return match error.code {
+                match error.code {
                     None => LogEnd::Broken(why),
                     Some(404) => LogEnd::Gone(why),
                     Some(_) => LogEnd::Refused(why),
-                };
+                }
+            });
+            if !std::mem::replace(&mut self.has_asked, true) {
+                return log;
             }
+            let log = log?;
+            match self.is_previous_now(remote).await? {
+                now if now == previous => return Ok(log),
+                now => previous = now,
+            }
+        }
+    }
+
+    /// Whether the Pod says now that the container has been started again since this run.
+    async fn is_previous_now(&self, remote: &Remote) -> Result<bool, LogEnd> {
+        let LoggedRun { namespace, pod, attempt } = &self.run;
+        let gone = || LogEnd::Gone(format!("the log of Pod {pod} is gone"));
+        let text = match remote.call(&Call::new(Verb::Get, Kind::POD, namespace, pod)).await.reply {
+            Reply::Done(text) => text,
+            reply if reply.is_not_found() => return Err(gone()),
+            Reply::Refused(refusal) => return Err(LogEnd::Refused(refusal.message)),
+            _ => return Err(LogEnd::Broken(format!("Pod {pod} cannot be read"))),
+        };
+        let read: PodText = serde_json::from_slice(&text).map_err(|error| LogEnd::Broken(error.to_string()))?;
+        let is_it = |run: &ContainerRun<'_>| *run.container == *attempt.container && run.number == attempt.number;
+        let same_pod = PodUid::new(&read.metadata.uid) == attempt.pod;
+        let run = read.status.runs().find(is_it).filter(|_| same_pod);
+        run.map(|run| run.is_previous).ok_or_else(gone)
+    }
+
+    async fn read_once(&mut self, remote: &Remote, arrived: &Notify) -> LogEnd {
+        let mut log = match self.open(remote).await {
+            Ok(log) => log,
+            Err(end) => return end,
         };
         let mut skipped = 0;
         loop {
@@ -508,5 +549,56 @@ impl LogReader {
         let sent = self.sender.send(LogPiece::Text(piece)).await.is_ok();
         arrived.notify_one();
         sent
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tally_remote::fake;
+
+    use super::*;
+
+    /// The run that is read has printed `begin`, and so has the one after it, which goes on.
+    #[tokio::test]
+    async fn a_log_that_is_opened_again_is_that_of_the_same_run() {
+        let restarted = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "9"},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "main", "restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 143}},
+            }]},
+        });
+        let is_restarted = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let now = is_restarted.clone();
+        let (remote, _) = fake::server(move |target| {
+            let is_restarted = now.load(std::sync::atomic::Ordering::SeqCst);
+            let body = match (target.contains("/log?"), target.contains("previous=true"), is_restarted) {
+                (false, ..) => restarted.to_string(),
+                (true, false, true) => "begin\nend\n".to_owned(),
+                (true, true, true) => "begin\nkilled\n".to_owned(),
+                (true, ..) => "begin\n".to_owned(),
+            };
+            Some((200, body))
+        })
+        .await;
+        let attempt = Attempt { pod: PodUid::new("u"), container: "main".into(), number: 0 };
+        let run = LoggedRun { namespace: "default".into(), pod: "p".into(), attempt };
+        let (sender, mut pieces) = mpsc::channel(MOST_PIECES);
+        let state = watch::Sender::new(RunState::default());
+        let mut reader = LogReader { run, state: state.subscribe(), sender, count: 0, has_asked: false };
+        let arrived = Notify::new();
+        assert!(matches!(reader.read_once(&remote, &arrived).await, LogEnd::Complete));
+        // The status that the reader knows is old.
+        is_restarted.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(matches!(reader.read_once(&remote, &arrived).await, LogEnd::Complete));
+        drop(reader);
+        let mut text = Vec::new();
+        while let Some(LogPiece::Text(piece)) = pieces.recv().await {
+            text.extend_from_slice(&piece);
+        }
+        assert_eq!(String::from_utf8(text).unwrap(), "begin\nkilled\n");
     }
 }
