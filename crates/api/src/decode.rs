@@ -26,6 +26,25 @@ use crate::status_error::StatusError;
 use conform::{Conformed, Words};
 use json::JsonNode;
 
+/// What a client sends: a text, or, from a client in this process, the tree of one.
+#[derive(Clone, Copy, Debug)]
+pub enum Sent<'a> {
+    Text(&'a [u8]),
+    Tree(&'a Value),
+}
+
+impl<'a> From<&'a [u8]> for Sent<'a> {
+    fn from(text: &'a [u8]) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a Value> for Sent<'a> {
+    fn from(tree: &'a Value) -> Self {
+        Self::Tree(tree)
+    }
+}
+
 /// The largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
@@ -41,9 +60,9 @@ pub struct Decoded {
 }
 
 /// Decodes a body that must be an object of the resource's kind. The object has its `apiVersion` and `kind`.
-pub fn decode(
+pub fn decode<'a>(
     resource: &Resource,
-    body: &[u8],
+    body: impl Into<Sent<'a>>,
     format: Format,
     validation: FieldValidation,
 ) -> Result<Decoded, StatusError> {
@@ -51,17 +70,20 @@ pub fn decode(
 }
 
 /// Decodes a body that must be an object of this group, version and kind: Eviction, Binding, DeleteOptions, Scale.
-pub fn decode_as(
+pub fn decode_as<'a>(
     group: &str,
     version: &str,
     kind: &str,
-    body: &[u8],
+    body: impl Into<Sent<'a>>,
     format: Format,
     validation: FieldValidation,
 ) -> Result<Decoded, StatusError> {
-    let target = (group, version, kind);
+    let (target, body) = ((group, version, kind), body.into());
     let unrecognized = |why: String| {
-        let seen = summary(body);
+        let seen = match body {
+            Sent::Text(text) => summary(text),
+            Sent::Tree(tree) => summary(tree.to_string().as_bytes()),
+        };
         StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({seen})"
         ))
@@ -72,17 +94,18 @@ pub fn decode_as(
         ReadError::Version(why) => StatusError::bad_request(why),
     };
     let value;
-    let (node, mut told) = match format {
-        Format::Json => {
+    let (node, mut told) = match (body, format) {
+        (Sent::Tree(tree), _) => (JsonNode::from(tree), Vec::new()),
+        (Sent::Text(body), Format::Json) => {
             let parsed = json::parse(body);
             let failed = |error| unrecognized(format!("couldn't get version/kind; json parse error: {error}"));
             (parsed.map_err(failed)?, Vec::new())
         }
-        Format::Yaml => {
+        (Sent::Text(body), Format::Yaml) => {
             let parsed = yaml::parse(body).map_err(&unrecognized)?;
             (parsed.node, if validation == FieldValidation::Ignore { Vec::new() } else { parsed.told })
         }
-        Format::Protobuf => {
+        (Sent::Text(body), Format::Protobuf) => {
             value = message(target, body).map_err(&refused)?;
             (JsonNode::from(&value), Vec::new())
         }

@@ -51,7 +51,8 @@ impl Filter {
 
     /// Matches an object in memory.
     pub fn matches_object(&self, resource: &Resource, object: &Value) -> bool {
-        self.is_everything() || self.matches(&Facets::of(resource, object))
+        let labels = || object.get("metadata")?.get("labels")?.as_object();
+        self.fields.matches_object(resource, object) && (self.labels.is_everything() || self.labels.matches(labels()))
     }
 
     /// The only name that can match, if there is only one: then no other object need be examined.

@@ -604,7 +604,12 @@ proptest! {
         for (group, version, kind) in schema().kinds() {
             let text = body.to_string();
             for validation in [FieldValidation::Strict, FieldValidation::Ignore] {
-                let _ = decode_as(group, version, kind, text.as_bytes(), Format::Json, validation);
+                let read = |decoded: Result<Decoded, StatusError>| decoded.map(|read| read.object).map_err(|error| error.message);
+                let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
+                prop_assert_eq!(
+                    read(decode_as(group, version, kind, &tree, Format::Json, validation)),
+                    read(decode_as(group, version, kind, text.as_bytes(), Format::Json, validation))
+                );
             }
         }
     }

@@ -603,7 +603,10 @@ proptest! {
                 let whole = conform(resource("pods"), whole, FieldValidation::Ignore).unwrap().object;
                 let (held, ignore) = (current.clone(), FieldValidation::Ignore);
                 let parts = patched(resource("pods"), kind, held, text.as_bytes(), ignore).unwrap().object;
-                prop_assert_eq!(parts, whole);
+                prop_assert_eq!(&parts, &whole);
+                let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
+                let sent = patched(resource("pods"), kind, current.clone(), &tree, ignore).unwrap().object;
+                prop_assert_eq!(sent, whole, "a client in the same process sends the tree");
             }
         }
     }

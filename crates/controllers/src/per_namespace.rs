@@ -213,7 +213,7 @@ impl<R: Rule, S: Mutation> PerNamespace<R, S> {
             Some(held) if held.meta.deleting() => None,
             Some(held) => held.repaired.as_ref().map(|object| {
                 let call = Call::new(Verb::Update, R::STREAM.kind, &namespace, R::NAME);
-                Call { body: object.clone(), ..call }
+                call.body(object.clone())
             }),
         };
         match (call, self.steps.get(&namespace)) {

@@ -18,7 +18,7 @@ use tally_core::time::{Span, Timestamp};
 
 use crate::wire::{self, Action, Answer, Object};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
+use tally_runtime::controller::{self, Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream};
 
 /// A failed read or delete is retried after 1, 2, 4 ... 64 seconds.
 const RETRY_DOUBLINGS: u32 = 6;
@@ -275,7 +275,7 @@ impl<S: Mutation> TtlController<S> {
         if let Some(waiting) = self.waiting.get_mut(&key) {
             waiting.asked += 1;
         }
-        out.requests.push(Request { id, call: wire::call(&action) });
+        out.requests.push(Request { id, call: wire::call(&action), about: 0 });
         self.requests.insert(id, (key, step, action));
     }
 
@@ -453,8 +453,8 @@ impl<S: Mutation> TtlController<S> {
     }
 
     /// The object exists, whatever its content: what is known about it is kept.
-    fn touch(&mut self, key: impl FnOnce(&str) -> Key, bytes: &[u8]) {
-        let Some(key) = Meta::of(bytes).map(|meta| key(&meta.uid)) else { return };
+    fn touch(&mut self, key: impl FnOnce(&str) -> Key, object: &controller::Object) {
+        let Some(key) = Meta::of(object).map(|meta| key(&meta.uid)) else { return };
         let epoch = self.epoch(&key);
         if let Some(waiting) = self.waiting.get_mut(&key) {
             waiting.epoch = epoch;
@@ -522,7 +522,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     if !self.waiting.is_empty() {
                         Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&known(&meta.uid)));
                     }
-                } else if let Ok(pod) = PodView::from_json(&bytes) {
+                } else if let Ok(pod) = bytes.read() {
                     self.observe_pod(&pod);
                 } else {
                     self.touch(known, &bytes);
@@ -691,9 +691,9 @@ mod tests {
             ttl.handle(Input::Apply(kind, object.to_string().into()), NOW, &mut out);
             for reply in [done(object.clone()), Reply::DoneWithStatus] {
                 let request = out.requests.pop().unwrap();
-                let body: Value = serde_json::from_slice(&request.call.body).unwrap_or_default();
+                let body: Value = serde_json::from_slice(&request.call.body.text()).unwrap_or_default();
                 let guarded = body["preconditions"]["resourceVersion"] == object["metadata"]["resourceVersion"];
-                assert!(request.call.body.is_empty() || guarded, "{body}");
+                assert!(request.call.body.text().is_empty() || guarded, "{body}");
                 ttl.handle(Input::Response { request: request.id, reply, served_at: None }, NOW, &mut out);
             }
             assert!(ttl.waiting.is_empty() && out.requests.is_empty());

@@ -4,15 +4,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use compact_str::CompactString;
-use serde_json::{Map, Value, json};
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 
-use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_runtime::controller::{self, Call, Kind, Refusal, Reply, Verb};
+use tally_value::{Map, Value, json};
 
 #[derive(Clone, Debug)]
 pub enum Object {
@@ -123,9 +124,7 @@ pub fn call(action: &Action) -> Call {
     let pods = |verb, namespace: &str, name: &str| Call::new(verb, Kind::POD, namespace, name);
     let jobs = |verb, namespace: &str, name: &str| Call::new(verb, Kind::JOB, namespace, name);
     match action {
-        Action::CreatePod { namespace, body, .. } => {
-            Call { body: body.clone().into(), ..pods(Verb::Create, namespace, "") }
-        }
+        Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "").body(Bytes::from(body.clone())),
         Action::PatchPod { namespace, name, uid, revision, change } => {
             pods(Verb::StrategicPatch, namespace, name).body(&pod_patch(uid.as_ref(), *revision, change))
         }
@@ -157,17 +156,17 @@ pub fn call(action: &Action) -> Call {
     }
 }
 
-fn guard(uid: Option<String>, revision: Option<Revision>) -> Map<String, Value> {
+fn guard(uid: Option<String>, revision: Option<Revision>) -> Map {
     let mut metadata = Map::new();
-    metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
-    metadata.extend(revision.map(|revision| ("resourceVersion".to_owned(), revision.0.to_string().into())));
+    metadata.extend(uid.map(|uid| ("uid", Value::from(uid))));
+    metadata.extend(revision.map(|revision| ("resourceVersion", Value::from(revision.0.to_string()))));
     metadata
 }
 
 /// Strategic, because a Pod may have finalizers and owners that we do not know.
 fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChange) -> Value {
     let mut metadata = guard(uid.map(ToString::to_string), revision);
-    let release = || ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+    let release = || ("$deleteFromPrimitiveList/finalizers", json!([TRACKING_FINALIZER]));
     match change {
         PodChange::Release => metadata.extend([release()]),
         PodChange::Start => {
@@ -179,14 +178,14 @@ fn pod_patch(uid: Option<&PodUid>, revision: Option<Revision>, change: &PodChang
                 "apiVersion": "batch/v1", "kind": "Job", "name": job_name.as_str(), "uid": job.to_string(),
                 "controller": true, "blockOwnerDeletion": true,
             });
-            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            metadata.insert("ownerReferences", json!([owner]));
             if *track {
-                metadata.insert("finalizers".to_owned(), json!([TRACKING_FINALIZER]));
+                metadata.insert("finalizers", json!([TRACKING_FINALIZER]));
             }
         }
         PodChange::Disown { job } => {
             let gone = json!([{"$patch": "delete", "uid": job.to_string()}]);
-            metadata.insert("ownerReferences".to_owned(), gone);
+            metadata.insert("ownerReferences", gone);
             metadata.extend([release()]);
         }
     }
@@ -210,7 +209,7 @@ const STATUS_FIELDS: [&str; 11] = [
 
 /// A patch and not an update: an update through /status would remove the Job's labels and annotations.
 fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) -> Value {
-    let mut said = match serde_json::to_value(status) {
+    let mut said = match serde_json::to_value(status).map(Value::from) {
         Ok(Value::Object(said)) => said,
         _ => Map::new(),
     };
@@ -230,7 +229,7 @@ pub fn answer<S: Mutation>(mutation: S, action: &Action, reply: &Reply) -> Answe
     match reply {
         Reply::Done(object) => done(mutation, action, Some(object)),
         Reply::DoneWithStatus => done(mutation, action, None),
-        Reply::Listed { items, at } => match items.iter().map(|pod| PodView::from_json(pod).map(Arc::new)).collect() {
+        Reply::Listed { items, at } => match items.iter().map(|pod| pod.read().map(Arc::new)).collect() {
             Ok(pods) => Answer::Pods { pods, at: *at },
             // A list with a gap would mean that a Pod is gone.
             Err(_) => Answer::Unknown,
@@ -271,8 +270,8 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
 }
 
 /// What a successful response means: `object` is the object in it, None if it was a Status (removed at once).
-pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&[u8]>) -> Answer {
-    let Some(bytes) = object else { return Answer::Gone };
+pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&controller::Object>) -> Answer {
+    let Some(object) = object else { return Answer::Gone };
     // Also for patches: removing the last finalizer removes a deleted Pod, and the response shows the Pod at the
     // revision it had before. Taken as the Pod's newest state, it would let an older event revive the Pod.
     let removes = match action {
@@ -280,23 +279,23 @@ pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&[u8]>) ->
         Action::PatchPod { .. } => !mutation.injects(Bug::AnswerOutlivesPod),
         _ => false,
     };
-    if removes && nothing_holds(bytes) {
+    if removes && nothing_holds(object) {
         return Answer::Gone;
     }
     let read = match action {
-        Action::GetNode { .. } => return Answer::Node { not_ready_since: node_not_ready_since(bytes) },
+        Action::GetNode { .. } => return Answer::Node { not_ready_since: node_not_ready_since(object) },
         Action::CreatePod { .. } | Action::PatchPod { .. } | Action::DeletePod { .. } | Action::GetPod { .. } => {
-            PodView::from_json(bytes).map(|pod| Object::Pod(Arc::new(pod)))
+            object.read().ok().map(|pod| Object::Pod(Arc::new(pod)))
         }
         Action::GetJob { .. } | Action::WriteJobStatus { .. } | Action::DeleteJob { .. } => {
-            JobView::from_json(bytes).map(|job| Object::Job(Arc::new(job)))
+            JobView::from_json(object).ok().map(|job| Object::Job(Arc::new(job)))
         }
         Action::ListPods { .. } => return Answer::Unknown,
     };
     match read {
-        Ok(object) => Answer::Done(object),
+        Some(object) => Answer::Done(object),
         // Done, but the response is not a Kubernetes object: the stream will show the outcome.
-        Err(_) => Answer::Unknown,
+        None => Answer::Unknown,
     }
 }
 
@@ -310,7 +309,7 @@ fn node_not_ready_since(node: &[u8]) -> Option<Timestamp> {
 
 /// Whether a Pod in a response was removed at once: an API server still returns it, deleted, without grace period and
 /// finalizers (API-8, API-10).
-fn nothing_holds(pod: &[u8]) -> bool {
+fn nothing_holds(pod: &controller::Object) -> bool {
     #[derive(serde::Deserialize)]
     struct Pod {
         metadata: Metadata,
@@ -322,7 +321,7 @@ fn nothing_holds(pod: &[u8]) -> bool {
         deletion_grace_period_seconds: Option<i64>,
         finalizers: Option<Vec<String>>,
     }
-    serde_json::from_slice::<Pod>(pod).is_ok_and(|Pod { metadata }| {
+    pod.read::<Pod>().is_ok_and(|Pod { metadata }| {
         metadata.deletion_timestamp.is_some()
             && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0
             && metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())
@@ -337,7 +336,7 @@ mod tests {
     use super::*;
 
     fn body(action: &Action) -> Value {
-        serde_json::from_slice(&call(action).body).unwrap()
+        serde_json::from_slice(&call(action).body.text()).unwrap()
     }
 
     /// TRACK-12.
@@ -387,24 +386,20 @@ mod tests {
             revision: None,
             change: PodChange::Release,
         };
-        let pod = |metadata: Value| json!({"metadata": metadata, "status": {"phase": "Failed"}}).to_string();
+        let pod = |metadata: Value| -> controller::Object {
+            json!({"metadata": metadata, "status": {"phase": "Failed"}}).to_string().into()
+        };
         let deleted = json!({
             "name": "p", "uid": "u", "resourceVersion": "50", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "deletionGracePeriodSeconds": 0,
         });
-        assert!(matches!(done(NoMutation, &release, Some(pod(deleted.clone()).as_bytes())), Answer::Gone));
+        assert!(matches!(done(NoMutation, &release, Some(&pod(deleted.clone()))), Answer::Gone));
         let mut waits = deleted.clone();
         waits["deletionGracePeriodSeconds"] = 30.into();
-        assert!(
-            matches!(done(NoMutation, &release, Some(pod(waits).as_bytes())), Answer::Done(_)),
-            "its node has not confirmed"
-        );
+        assert!(matches!(done(NoMutation, &release, Some(&pod(waits))), Answer::Done(_)), "its node has not confirmed");
         let mut held = deleted;
         held["finalizers"] = json!(["example.com/other"]);
-        assert!(
-            matches!(done(NoMutation, &release, Some(pod(held).as_bytes())), Answer::Done(_)),
-            "another owner holds it"
-        );
+        assert!(matches!(done(NoMutation, &release, Some(&pod(held))), Answer::Done(_)), "another owner holds it");
     }
 
     /// MANAGE-10: a terminating namespace is distinguished from other refusals.

@@ -1,7 +1,7 @@
 //! The compact view of a Pod: the few fields that the Job rules use, decoded without building the whole object.
 
 use compact_str::CompactString;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use smallvec::SmallVec;
 
 use crate::ids::{CompletionIndex, JobUid, PodUid, Revision};
@@ -122,6 +122,13 @@ impl PodView {
     pub fn from_json(bytes: &[u8]) -> Result<Self, ViewError> {
         let wire: WirePod = serde_json::from_slice(bytes).map_err(|source| ViewError::pod(bytes, &source))?;
         wire.into_view()
+    }
+}
+
+/// From any form of a `v1` Pod, as from its text.
+impl<'de> Deserialize<'de> for PodView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WirePod::deserialize(deserializer)?.into_view().map_err(de::Error::custom)
     }
 }
 

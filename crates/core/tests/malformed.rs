@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::indexes::IndexSet;
 use tally_core::job::{CompletionMode, JobStatus, JobView};
@@ -500,4 +501,77 @@ fn unusual_uids_and_names_survive() {
         let status: JobStatus = serde_json::from_value(status.clone()).unwrap();
         assert_eq!(serde_json::to_value(&status).unwrap()["uncountedTerminatedPods"]["failed"][0], uid);
     }
+}
+
+/// The places of a value, as JSON pointers.
+fn places(value: &Value, at: String, all: &mut Vec<String>) {
+    let mut inner = |step: String, value: &Value| places(value, format!("{at}/{}", step.replace('/', "~1")), all);
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| inner(name.clone(), value)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(place, value)| inner(place.to_string(), value)),
+        _ => {}
+    }
+    all.push(at);
+}
+
+#[test]
+fn a_pod_is_read_from_a_tree_as_from_its_text() {
+    let whole = json!({
+        "metadata": {
+            "uid": "p-1", "namespace": "ns", "name": "pod", "resourceVersion": "7", "managedFields": [{"manager": "m"}],
+            "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:01:00Z",
+            "deletionGracePeriodSeconds": 30, "labels": {"a": "b"}, "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "annotations": {
+                "batch.kubernetes.io/job-completion-index": "3", "batch.kubernetes.io/job-index-failure-count": "2",
+                "tally.dev/ttl-seconds-after-finished": "60", "example.com/other": "x",
+            },
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true}],
+        },
+        "spec": {
+            "nodeName": "n", "initContainers": [{"name": "i", "restartPolicy": "Always"}],
+            "schedulingGates": [{"name": "tally.dev/counted-once"}], "containers": [{"name": "c", "image": "x"}],
+        },
+        "status": {
+            "phase": "Failed", "reason": "Evicted",
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:30Z"}],
+            "containerStatuses": [{
+                "name": "c", "restartCount": 1,
+                "state": {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-01-01T00:00:20Z"}},
+            }],
+            "initContainerStatuses": [{"name": "i", "restartCount": 2, "state": {"waiting": {"reason": "Odd"}}}],
+        },
+    });
+    let odd = [
+        Value::Null,
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(1e30),
+        json!(u64::MAX),
+        json!(""),
+        json!("7"),
+        json!("text"),
+        json!([]),
+        json!([null]),
+        json!(["text"]),
+        json!({}),
+        json!({"a": null}),
+        json!({"name": 7}),
+    ];
+    let mut all = Vec::new();
+    places(&whole, String::new(), &mut all);
+    let (mut readable, mut unreadable) = (0, 0);
+    for place in all {
+        for value in &odd {
+            let mut object = whole.clone();
+            *object.pointer_mut(&place).unwrap() = value.clone();
+            let text = object.to_string();
+            let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
+            let read = PodView::from_json(text.as_bytes()).ok();
+            assert_eq!(PodView::deserialize(&tree).ok(), read, "{place} is {value}");
+            *if read.is_some() { &mut readable } else { &mut unreadable } += 1;
+        }
+    }
+    assert!(readable > 100 && unreadable > 100, "{readable} and {unreadable}");
 }

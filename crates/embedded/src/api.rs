@@ -52,8 +52,8 @@ pub struct Watched(WatchStream);
 impl Events for Watched {
     async fn next(&mut self) -> Option<StreamEvent> {
         Some(match self.0.next().await? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object.bytes),
-            WatchEvent::Deleted(object) => StreamEvent::Gone(object.bytes),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object),
+            WatchEvent::Deleted(object) => StreamEvent::Gone(object),
             WatchEvent::Bookmark { revision, initial_events_end } => {
                 StreamEvent::Reached { at: Revision(revision), complete: initial_events_end }
             }

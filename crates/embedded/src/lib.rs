@@ -3,14 +3,14 @@
 
 mod api;
 
-use bytes::Bytes;
 use tally_api::catalog;
+use tally_api::decode::Sent;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, FieldValidation, Format, ListOptions, PatchKind, ReadAt, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_core::ids::Revision;
 use tally_registry::{Deleted, Registry, Target};
-use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
+use tally_runtime::controller::{Body, Call, Kind, Refusal, Reply, Verb};
 
 pub use api::Embedded;
 
@@ -49,37 +49,44 @@ async fn outcome(registry: &Registry, call: &Call) -> Result<Reply, StatusError>
     let target = Target { resource, subresource, namespace: &call.namespace, name: &call.name };
     // Controllers read no warnings of the API server.
     let options = WriteOptions { field_validation: FieldValidation::Ignore, ..WriteOptions::default() };
+    let body = match &call.body {
+        Body::Text(text) => Sent::Text(text),
+        Body::Tree(tree) => Sent::Tree(tree),
+    };
     let object = match call.verb {
-        Verb::Create => registry.create(target, &call.body, Format::Json, &options).await?.object,
+        Verb::Create => registry.create(target, body, Format::Json, &options).await?.object,
         Verb::Get => registry.get(target, ReadAt::Newest)?,
-        Verb::Update => registry.update(target, &call.body, Format::Json, &options).await?.object,
-        Verb::MergePatch => registry.patch(target, &call.body, PatchKind::Merge, &options).await?.object,
-        Verb::StrategicPatch => registry.patch(target, &call.body, PatchKind::Strategic, &options).await?.object,
-        Verb::Delete => match registry.delete(target, &delete_options(&call.body)?).await? {
+        Verb::Update => registry.update(target, body, Format::Json, &options).await?.object,
+        Verb::MergePatch => registry.patch(target, body, PatchKind::Merge, &options).await?.object,
+        Verb::StrategicPatch => registry.patch(target, body, PatchKind::Strategic, &options).await?.object,
+        Verb::Delete => match registry.delete(target, &delete_options(body)?).await? {
             Deleted::Object(object) => object,
             Deleted::Status { .. } => return Ok(Reply::DoneWithStatus),
         },
         Verb::List => {
             let options = ListOptions { label_selector: call.label_selector.clone(), ..ListOptions::default() };
             let listing = registry.list(target, &options)?;
-            let items = listing.items.into_iter().map(|object| object.bytes).collect();
+            let items = listing.items;
             return Ok(Reply::Listed { items, at: Revision(listing.revision) });
         }
         Verb::DeleteCollection => {
             let selected = ListOptions { label_selector: call.label_selector.clone(), ..ListOptions::default() };
-            registry.delete_collection(target, &selected, &delete_options(&call.body)?).await?;
+            registry.delete_collection(target, &selected, &delete_options(body)?).await?;
             return Ok(Reply::DoneWithStatus);
         }
     };
-    Ok(Reply::Done(object.bytes))
+    Ok(Reply::Done(object))
 }
 
-fn delete_options(body: &Bytes) -> Result<DeleteOptions, StatusError> {
-    if body.is_empty() {
-        return Ok(DeleteOptions::default());
+fn delete_options(body: Sent<'_>) -> Result<DeleteOptions, StatusError> {
+    match body {
+        Sent::Text([]) => Ok(DeleteOptions::default()),
+        Sent::Text(text) => {
+            let tree = serde_json::from_slice(text).map_err(|error| StatusError::bad_request(error.to_string()))?;
+            DeleteOptions::of_body(&tree)
+        }
+        Sent::Tree(tree) => DeleteOptions::of_body(tree),
     }
-    let body = serde_json::from_slice(body).map_err(|error| StatusError::bad_request(error.to_string()))?;
-    DeleteOptions::of_body(&body)
 }
 
 fn refusal(failure: StatusError) -> Refusal {

@@ -40,7 +40,7 @@ impl Controller for Copier {
                 for (id, (_, name)) in due.into_iter().enumerate() {
                     let call = Call::new(Verb::Create, Kind::CONFIG_MAP, "default", "");
                     let call = call.body(&json!({"metadata": {"name": name}}));
-                    out.requests.push(Request { id: RequestId(id as u64), call });
+                    out.requests.push(Request { id: RequestId(id as u64), call, about: 0 });
                 }
             }
             _ => {}

@@ -300,7 +300,7 @@ mod tests {
     fn steps(claims: &mut Claims, is_used: bool) -> Vec<String> {
         let told = |(uid, step): (CompactString, ClaimStep)| match step {
             ClaimStep::Remove => format!("remove {uid}"),
-            ClaimStep::Request(call) => format!("{} {}", call.subresource, String::from_utf8_lossy(&call.body)),
+            ClaimStep::Request(call) => format!("{} {}", call.subresource, String::from_utf8_lossy(&call.body.text())),
         };
         claims.steps(|_, _| is_used, NOW).into_iter().map(told).collect()
     }

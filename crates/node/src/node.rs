@@ -11,7 +11,7 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{
-    Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, bring_forward,
+    Call, Controller, Event, Input, Kind, Object, Outbox, Reference, Reply, Stream, bring_forward,
 };
 use tokio::sync::Notify;
 
@@ -21,7 +21,7 @@ use crate::losses::Losses;
 use crate::mailbox::Mailbox;
 use crate::object::NodeObject;
 use crate::options::NodeOptions;
-use crate::pod::{Metadata, Pod};
+use crate::pod::{self, Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
 use crate::row_lists::{ListName, RowLists};
@@ -110,6 +110,8 @@ struct PodBinding {
 #[serde(rename_all = "camelCase")]
 struct GlanceMetadata {
     uid: PodUid,
+    #[serde(deserialize_with = "pod::revision")]
+    resource_version: Revision,
     deletion_timestamp: Option<CompactString>,
 }
 
@@ -144,8 +146,8 @@ impl NodeAgent {
         }
     }
 
-    fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
-        let Ok(PodBinding { metadata, spec }) = serde_json::from_slice(bytes) else { return };
+    fn pod_observed(&mut self, object: &Object, now: Timestamp) {
+        let Ok(PodBinding { metadata, spec }) = object.read() else { return };
         if spec.node_name != self.options.name {
             if !self.knows_all() || self.found.contains_key(&metadata.uid) {
                 self.elsewhere.insert(metadata.uid, self.epoch);
@@ -153,15 +155,20 @@ impl NodeAgent {
             return;
         }
         self.elsewhere.remove(&metadata.uid);
-        // Most watch events of a Pod come after its end and need no further decoding.
-        if metadata.deletion_timestamp.is_none()
-            && let Some(known) = self.pods.get_mut(&metadata.uid)
-            && matches!(known.entry, Entry::Over(_) | Entry::Cleaning)
-        {
-            known.epoch = self.epoch;
-            return;
+        // Most watch events of a Pod come after its end, or show what the response to a request has shown: they need no
+        // further decoding.
+        if let Some(known) = self.pods.get_mut(&metadata.uid) {
+            let is_news = match &known.entry {
+                Entry::Over(_) | Entry::Cleaning => metadata.deletion_timestamp.is_some(),
+                Entry::Live(worker) => metadata.resource_version > worker.revision(),
+                Entry::Waiting(_) => true,
+            };
+            if !is_news {
+                known.epoch = self.epoch;
+                return;
+            }
         }
-        if let Some(pod) = Pod::read(bytes) {
+        if let Some(pod) = Pod::read(object) {
             self.take(pod, now);
         }
     }
@@ -580,7 +587,7 @@ fn record(effects: &mut Effects, pod: &Metadata, out: &mut Outbox) {
 /// The outcome of a write, for the Pod it was about.
 fn heard(reply: &Reply, uid: &PodUid) -> WriteOutcome {
     match reply {
-        Reply::Done(bytes) => match Pod::read(bytes).filter(|pod| pod.uid() == uid) {
+        Reply::Done(object) => match Pod::read(object).filter(|pod| pod.uid() == uid) {
             Some(pod) => WriteOutcome::Done(Some(Box::new(pod))),
             None => WriteOutcome::Failed,
         },
@@ -618,8 +625,8 @@ impl Controller for NodeAgent {
             Input::InitDone(Kind::NODE, _) => self.object.listed(),
             Input::Init(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
             Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
-            Input::Delete(Kind::POD, bytes) => {
-                if let Ok(gone) = serde_json::from_slice::<PodBinding>(&bytes) {
+            Input::Delete(Kind::POD, object) => {
+                if let Ok(gone) = object.read::<PodBinding>() {
                     self.pod_gone(&gone.metadata.uid);
                 }
             }

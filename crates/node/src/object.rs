@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
-use tally_runtime::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::controller::{Call, Kind, Object, Reply, Verb};
 
 use crate::losses;
 use crate::options::NodeOptions;
@@ -40,8 +40,8 @@ impl NodeObject {
         self.epoch_seen = false;
     }
 
-    pub fn observe(&mut self, bytes: &[u8], name: &str) {
-        let Some(seen) = NodeView::read(bytes).filter(|seen| seen.metadata.name == name) else { return };
+    pub fn observe(&mut self, object: &Object, name: &str) {
+        let Some(seen) = NodeView::read(object).filter(|seen| seen.metadata.name == name) else { return };
         self.epoch_seen = true;
         if self.seen.as_ref().is_none_or(|known| {
             known.metadata.uid != seen.metadata.uid || known.metadata.revision() <= seen.metadata.revision()
@@ -51,8 +51,8 @@ impl NodeObject {
         }
     }
 
-    pub fn gone(&mut self, bytes: &[u8]) {
-        let Some(gone) = NodeView::read(bytes) else { return };
+    pub fn gone(&mut self, object: &Object) {
+        let Some(gone) = NodeView::read(object) else { return };
         self.seen = self.seen.take().filter(|known| known.metadata.uid != gone.metadata.uid);
     }
 
@@ -218,8 +218,8 @@ struct Condition {
 }
 
 impl NodeView {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+    fn read(object: &Object) -> Option<Self> {
+        object.read().ok()
     }
 
     fn fix(&self, node: &NodeOptions, losses: &str, beat: bool, now: Timestamp) -> Option<Call> {
@@ -267,7 +267,7 @@ mod tests {
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let node = json!({"metadata": node["metadata"], "status": ready}).to_string();
         let mut keeper = NodeObject::default();
-        keeper.observe(node.as_bytes(), "n");
+        keeper.observe(&node.clone().into(), "n");
         keeper.listed();
         assert_eq!(keeper.ask(&options, "", now).unwrap().subresource, "status");
         keeper.answered(&Reply::Done(node.clone().into_bytes().into()), "n", now);
@@ -281,7 +281,7 @@ mod tests {
         let mended = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "2", "labels": labels}});
         let mended = json!({"metadata": mended["metadata"], "status": ready}).to_string();
         keeper.failures = 9;
-        keeper.observe(mended.as_bytes(), "n");
+        keeper.observe(&mended.clone().into(), "n");
         assert!(keeper.ask(&options, "", again_at).is_none());
         assert_eq!(keeper.ask_at(again_at), Some(now + HEARTBEAT));
         // A node that does not show that it lives because its clock was ahead would be taken for a dead one.

@@ -11,6 +11,7 @@ use tally_core::pod::Phase;
 use tally_core::pod::{INDEX_ANNOTATION, RETRY_INDEXES_ANNOTATION};
 use tally_core::quantity::Quantity;
 use tally_core::time::Timestamp;
+use tally_runtime::controller::Object;
 
 use crate::security::Fields;
 
@@ -32,12 +33,12 @@ pub struct Pod {
 
 impl Pod {
     /// None: the Pod cannot even be identified.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        if let Ok(pod) = serde_json::from_slice(bytes) {
+    pub fn read(object: &Object) -> Option<Self> {
+        if let Ok(pod) = object.read() {
             return Some(pod);
         }
         // A null means that a field is not set, wherever it occurs. It is rare, so it is handled in a second pass.
-        let mut object: Value = serde_json::from_slice(bytes).ok()?;
+        let mut object: Value = serde_json::from_slice(object).ok()?;
         drop_nulls(&mut object);
         match Self::deserialize(&object) {
             Ok(pod) => Some(pod),
@@ -125,7 +126,7 @@ pub struct Metadata {
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
-fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<Revision, D::Error> {
+pub(crate) fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<Revision, D::Error> {
     let text = CompactString::deserialize(from)?;
     text.parse().map(Revision).map_err(|_| serde::de::Error::custom("a resourceVersion is a number here"))
 }

@@ -208,12 +208,12 @@ mod tests {
         let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
             "spec": {"serviceAccountName": "sa", "containers": [], "volumes": [{"name": "v", "projected": {"sources": [
                 {"serviceAccountToken": {"path": "t", "audience": "a", "expirationSeconds": 1000}}]}}]}});
-        let pod = Pod::read(pod.to_string().as_bytes()).unwrap();
+        let pod = Pod::read(&pod.to_string().into()).unwrap();
         let wanted = Source::of(&pod, None);
         let source = wanted.first().unwrap();
         let call = source.request(&pod);
         assert_eq!((call.verb, call.name.as_str(), call.subresource), (Verb::Create, "sa", "token"));
-        let body: Value = serde_json::from_slice(&call.body).unwrap();
+        let body: Value = serde_json::from_slice(&call.body.text()).unwrap();
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
         assert_eq!(body["spec"], json!({"audiences": ["a"], "expirationSeconds": 1000, "boundObjectRef": bound}));
 

@@ -70,7 +70,7 @@ impl TestList {
                 "volumes": [{"name": "v", "projected": {"sources": sources}}],
             },
         });
-        Pod::read(pod.to_string().as_bytes()).unwrap()
+        Pod::read(&pod.to_string().into()).unwrap()
     }
 
     /// What this node would execute.

@@ -23,7 +23,7 @@ fn pod(container: &Value, volumes: &Value) -> Pod {
             "containers": [container, {"name": "d", "resources": {"limits": {"cpu": "250m", "memory": "3Mi"}}}],
         },
     });
-    Pod::read(pod.to_string().as_bytes()).unwrap()
+    Pod::read(&pod.to_string().into()).unwrap()
 }
 
 fn node() -> NodeOptions {

@@ -1,6 +1,6 @@
 //! Create: default, validate, and store under a name that is not taken.
 
-use tally_api::decode::{Decoded, decode, decode_as, settle};
+use tally_api::decode::{Decoded, Sent, decode, decode_as, settle};
 use tally_api::kinds::{AdmissionError, Resource, Siblings};
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
@@ -10,7 +10,7 @@ use tally_value::Value;
 
 use crate::text::{self, metadata};
 use crate::update::writer;
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, check_size, decoded, key, refused, view};
+use crate::{MOST_ROUNDS, Registry, Result, Target, Written, check_size, decoded, key, refused, view};
 
 fn has_controller(object: &Value) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -38,13 +38,14 @@ impl Siblings for StoredSiblings<'_> {
 }
 
 impl Registry {
-    pub async fn create(
+    pub async fn create<'a>(
         &self,
         target: Target<'_>,
-        body: &[u8],
+        body: impl Into<Sent<'a>>,
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
+        let body = body.into();
         // A Binding is created as a subresource of a Pod or, in the older form, in a collection of its own.
         match target.subresource.map_or(target.resource.kind, |subresource| subresource.kind) {
             "Binding" => return self.bind(target, body, format, options).await,
@@ -60,13 +61,13 @@ impl Registry {
     }
 
     /// A token is the response, and nothing is stored.
-    fn issue_token(&self, target: Target<'_>, body: &[u8], format: Format) -> Result<Written> {
+    fn issue_token(&self, target: Target<'_>, body: Sent<'_>, format: Format) -> Result<Written> {
         let missing = || StatusError::new(503, "ServiceUnavailable", "this server has no tokens");
         let issuer = self.tokens.get().ok_or_else(missing)?;
         let kind = ("authentication.k8s.io/v1", "TokenRequest");
         let request = decode_as("authentication.k8s.io", "v1", kind.1, body, format, FieldValidation::Ignore)?.object;
         let issued = issuer.issue(self, target.namespace, target.name, request)?;
-        let object = Object { bytes: text::unstored(&issued) };
+        let object = text::unstored(&issued).into();
         Ok(Written { object, kind: Some(kind), created: true, warnings: Vec::new() })
     }
 
@@ -171,10 +172,10 @@ impl Registry {
             let written = if options.dry_run {
                 match self.store.get(&key) {
                     Some(existing) => Err(WriteError::Conflict(Some(existing))),
-                    None => Ok(text::unstored(&stored)),
+                    None => Ok(view::shown(resource, text::unstored(&stored)).into()),
                 }
             } else {
-                let (body, tree) = decoded::body(&stored);
+                let (body, tree) = decoded::body(&stored, None);
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
@@ -184,17 +185,14 @@ impl Registry {
                 };
                 committed.map(|entry| {
                     self.decoded.keep(tree, &entry);
-                    entry.value.clone()
+                    view::object(resource, &entry)
                 })
             };
             if written.is_err() {
                 managers = metadata(&mut stored).remove(MANAGERS);
             }
             match written {
-                Ok(bytes) => {
-                    let object = Object { bytes: view::shown(resource, bytes) };
-                    return Ok(Written { object, kind: None, created: true, warnings: told });
-                }
+                Ok(object) => return Ok(Written { object, kind: None, created: true, warnings: told }),
                 // The namespace was written since it was read. No object may be created in a terminating namespace.
                 Err(WriteError::Moved) => namespace_seen = self.admit(target, &called)?,
                 Err(WriteError::Conflict(_)) if generated && attempt < NAME_ATTEMPTS => attempt += 1,

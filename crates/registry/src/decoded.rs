@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tally_store::{Body, Entry, Handle, Stored};
 use tally_value::Value;
 
-use crate::text::{self, metadata};
+use crate::text::{self, PlacedPart, metadata};
 
 /// The most objects that are kept. Their trees share most of what they contain.
 const MOST: usize = 1024;
@@ -21,6 +21,8 @@ pub struct Tree {
     object: Value,
     /// With its revision, which is known once it is written.
     stamped: OnceLock<Value>,
+    /// Where its parts are in the text.
+    parts: Vec<PlacedPart>,
 }
 
 impl Tree {
@@ -36,13 +38,20 @@ impl Tree {
 }
 
 /// The text of an object that is about to be written, and its tree, to be kept once it is. The text is for one write: a tree
-/// has one revision.
-pub fn body(object: &Value) -> (Body, Option<Arc<Tree>>) {
-    let body = text::body(object);
+/// has one revision. What is the same part as in the object `before` is copied from its text.
+pub fn body(object: &Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>) {
+    let before = before.and_then(|entry| Some((entry, kept(entry)?)));
+    let known = |in_metadata: bool, name: &str, value: &Value| {
+        let (entry, tree) = before.as_ref()?;
+        let part = tree.parts.iter().find(|part| part.in_metadata == in_metadata && part.name == name)?;
+        let within = if in_metadata { tree.object.get("metadata")? } else { &tree.object };
+        if within.get(name)?.is_same(value) { part.text(&entry.value) } else { None }
+    };
+    let (body, parts) = text::body_from(object, known);
     if body.bytes.len() > LARGEST {
         return (body, None);
     }
-    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new() });
+    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new(), parts });
     let shared: Arc<dyn Any + Send + Sync> = tree.clone();
     let handle: Handle = Arc::downgrade(&shared);
     (Body { handle: Some(handle), ..body }, Some(tree))
@@ -50,8 +59,11 @@ pub fn body(object: &Value) -> (Body, Option<Arc<Tree>>) {
 
 /// The tree of an entry, if it is still kept.
 pub fn tree(entry: &Stored) -> Option<Value> {
-    let tree = entry.handle.as_ref().and_then(Weak::upgrade)?.downcast::<Tree>().ok()?;
-    Some(tree.stamped(entry.revision).clone())
+    Some(kept(entry)?.stamped(entry.revision).clone())
+}
+
+fn kept(entry: &Stored) -> Option<Arc<Tree>> {
+    entry.handle.as_ref().and_then(Weak::upgrade)?.downcast::<Tree>().ok()
 }
 
 pub fn value(entry: &Stored) -> Value {
@@ -95,7 +107,7 @@ mod tests {
     async fn an_entry_has_the_tree_of_its_own_write() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let first = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"n": -1}});
-        let (text, kept) = body(&first);
+        let (text, kept) = body(&first, None);
         let one = write(&store, "a", text).await;
         decoded.keep(kept, &one);
         assert_eq!(tree(&one).unwrap(), text::parse(&one.value));
@@ -106,13 +118,39 @@ mod tests {
         assert_eq!(value(&one)["spec"]["n"], -1);
     }
 
+    #[tokio::test]
+    async fn what_did_not_change_is_copied_from_the_text_before() {
+        let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
+        let first = json!({
+            "metadata": {"name": "a", "labels": {"é": "\"1\""}, "finalizers": ["f"], "annotations": {}},
+            "spec": {"list": [1, {"deep": "x"}], "empty": {}}, "status": {"phase": "Pending"}, "type": "text",
+        });
+        let (text, kept) = body(&first, None);
+        let mut entry = write(&store, "a", text).await;
+        decoded.keep(kept, &entry);
+        for step in 0..4 {
+            let mut next = value(&entry);
+            match step {
+                0 => next["status"]["phase"] = "Running".into(),
+                1 => drop(metadata(&mut next).remove("finalizers")),
+                2 => next["spec"]["list"] = json!([]),
+                _ => next["metadata"]["labels"]["more"] = "y".into(),
+            }
+            let plain = text::body(&next);
+            let (text, kept) = body(&next, Some(&entry));
+            assert_eq!(text.bytes, plain.bytes, "step {step}");
+            entry = write(&store, "a", text).await;
+            decoded.keep(kept, &entry);
+        }
+    }
+
     /// What is kept must be what is read back, to the last bit of a number.
     #[tokio::test]
     async fn fractions_survive() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let numbers =
             json!({"metadata": {"name": "a"}, "numbers": [9.044889105823873e-279, -7.312715117751976e-237, 0.1]});
-        let (text, kept) = body(&numbers);
+        let (text, kept) = body(&numbers, None);
         let entry = write(&store, "a", text).await;
         decoded.keep(kept, &entry);
         assert_eq!(tree(&entry).unwrap(), text::parse(&entry.value));
@@ -123,7 +161,7 @@ mod tests {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let mut entries = Vec::new();
         for number in 0..MOST + 10 {
-            let (text, kept) = body(&json!({"metadata": {"name": "a"}, "spec": {"n": number}}));
+            let (text, kept) = body(&json!({"metadata": {"name": "a"}, "spec": {"n": number}}), None);
             let entry = write(&store, &number.to_string(), text).await;
             decoded.keep(kept, &entry);
             entries.push(entry);
@@ -132,7 +170,7 @@ mod tests {
         assert_eq!(kept.iter().filter(|kept| **kept).count(), MOST);
         assert!(!kept[9] && kept[10]);
         assert!(entries.iter().enumerate().all(|(number, entry)| value(entry)["spec"]["n"] == number));
-        let (_, large) = body(&json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}}));
+        let (_, large) = body(&json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}}), None);
         assert!(large.is_none());
     }
 }

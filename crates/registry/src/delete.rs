@@ -99,7 +99,7 @@ impl Registry {
 }
 
 fn shown(resource: &Resource, bytes: Bytes) -> Object {
-    Object { bytes: view::shown(resource, bytes) }
+    view::shown(resource, bytes).into()
 }
 
 enum Plan {

@@ -22,12 +22,10 @@ mod update;
 mod view;
 mod watch;
 
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use tally_api::kinds::{Resource, Subresource};
 use tally_api::pod_security::PodIds;
 use tally_api::status_error::StatusError;
@@ -36,6 +34,7 @@ use tally_core::time::Timestamp;
 use tally_store::backend::BackendError;
 use tally_store::backup::{Backup, BackupFile};
 use tally_store::{Body, Store, WriteError};
+pub use tally_value::Object;
 use tally_value::Value;
 
 use decoded::DecodedObjects;
@@ -61,12 +60,6 @@ pub struct Target<'a> {
     pub namespace: &'a str,
     /// "" for collections.
     pub name: &'a str,
-}
-
-/// An object as it is stored: JSON text without `apiVersion` and `kind`, and with its `resourceVersion`.
-#[derive(Clone, Debug)]
-pub struct Object {
-    pub bytes: Bytes,
 }
 
 pub struct Written {
@@ -247,19 +240,6 @@ fn key(resource: &Resource, namespace: &str, name: &str) -> String {
         format!("{}/{name}", resource.storage)
     } else {
         format!("{}/{namespace}/{name}", resource.storage)
-    }
-}
-
-impl Object {
-    /// The object as a value, without `apiVersion` and `kind`.
-    pub fn parse(&self) -> Value {
-        text::parse(&self.bytes)
-    }
-
-    /// The same, for readers with another kind of value.
-    pub fn read<T: DeserializeOwned + Default>(&self) -> T {
-        // Stored text was encoded here, and its checksum is verified when the store is opened.
-        serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
 }
 

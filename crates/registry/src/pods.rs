@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tally_api::decode::decode_as;
+use tally_api::decode::{Sent, decode_as};
 use tally_api::kinds::{ClusterObjects, Resource};
 use tally_api::options::{DeleteOptions, Format, Propagation, WriteOptions};
 use tally_api::status_error::StatusError;
@@ -14,14 +14,14 @@ use tally_value::Value;
 
 use crate::create::take_namespace;
 use crate::delete::check_preconditions;
-use crate::{MOST_ROUNDS, Object, Registry, Result, Target, Written, decoded, refused, text};
+use crate::{MOST_ROUNDS, Registry, Result, Target, Written, decoded, refused, text};
 
 impl Registry {
     /// Assigns a Pod to a node. The legacy collection `bindings` takes the Pod's name from the body.
     pub(crate) async fn bind(
         &self,
         target: Target<'_>,
-        body: &[u8],
+        body: Sent<'_>,
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
@@ -44,7 +44,7 @@ impl Registry {
     pub(crate) async fn evict(
         &self,
         target: Target<'_>,
-        body: &[u8],
+        body: Sent<'_>,
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
@@ -94,7 +94,7 @@ impl Registry {
             if dry_run || new == old {
                 return Ok(());
             }
-            let (body, tree) = decoded::body(&new);
+            let (body, tree) = decoded::body(&new, Some(&entry));
             let change = Change::Put(body);
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
@@ -161,5 +161,5 @@ fn delete_options(eviction: &Value, dry_run: bool) -> DeleteOptions {
 
 fn success(warnings: Vec<String>) -> Written {
     let bytes = Bytes::from_static(br#"{"metadata":{},"status":"Success","code":201}"#);
-    Written { object: Object { bytes }, kind: Some(("v1", "Status")), created: true, warnings }
+    Written { object: bytes.into(), kind: Some(("v1", "Status")), created: true, warnings }
 }

@@ -13,9 +13,9 @@ impl Registry {
         self.check_reached(read_at)?;
         match self.store.get(&target.key()) {
             Some(entry) if target.is_subresource(SCALE) => {
-                Ok(Object { bytes: text::unstored(&scale::of(&text::parse(&entry.value))) })
+                Ok(text::unstored(&scale::of(&text::parse(&entry.value))).into())
             }
-            Some(entry) => Ok(Object { bytes: view::shown(target.resource, entry.value.clone()) }),
+            Some(entry) => Ok(view::object(target.resource, &entry)),
             None => Err(StatusError::not_found(target.resource, target.name)),
         }
     }
@@ -68,7 +68,7 @@ impl Registry {
             Some(last) => continuation::write(Some(page.revision), last.key.strip_prefix(&prefix).unwrap_or(&last.key)),
             None => String::new(),
         };
-        let shown = |entry: Entry| Object { bytes: view::shown(target.resource, entry.value.clone()) };
+        let shown = |entry: Entry| view::object(target.resource, &entry);
         let items = items.into_iter().map(shown).collect();
         Ok(Listing { items, revision: page.revision, continue_token, remaining })
     }

@@ -5,14 +5,42 @@
 
 use bytes::Bytes;
 use tally_store::Body;
-use tally_value::{Map, Value};
+use tally_value::{CompactString, Map, Value, write_text};
 
 /// Every stored text begins with this, followed by the revision and a quote.
 const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
 
 /// The text of an object that is about to be written, with a gap for its revision.
 pub fn body(object: &Value) -> Body {
-    Body { bytes: encode(object, ""), stamp_at: HEAD.len(), handle: None }
+    body_from(object, |_, _, _| None).0
+}
+
+/// As `body`; and where the parts of the object are in the text. `known` finds the text of a part that was written before,
+/// by whether it is part of the metadata, its name and its value.
+pub fn body_from<'a>(
+    object: &Value,
+    known: impl Fn(bool, &str, &Value) -> Option<&'a [u8]>,
+) -> (Body, Vec<PlacedPart>) {
+    let (bytes, parts) = encode(object, "", known);
+    (Body { bytes, stamp_at: HEAD.len(), handle: None }, parts)
+}
+
+/// Where a list or a map is in the text of its object.
+#[derive(Debug)]
+pub struct PlacedPart {
+    pub in_metadata: bool,
+    pub name: CompactString,
+    /// From the end of the text, because the revision is put in at its beginning.
+    before_end: usize,
+    length: usize,
+}
+
+impl PlacedPart {
+    pub fn text<'a>(&self, whole: &'a [u8]) -> Option<&'a [u8]> {
+        let begin = whole.len().checked_sub(self.before_end)?;
+        // See `mark_incomplete`.
+        whole.get(begin..begin + self.length).filter(|_| !is_incomplete(whole))
+    }
 }
 
 /// Marks the text of an object that kube-apiserver would store without a value that it shows (`Rules::complete`). There
@@ -30,7 +58,7 @@ pub fn is_incomplete(bytes: &[u8]) -> bool {
 /// The text of an object that is not written (a dry run). A new object has no revision.
 pub fn unstored(object: &Value) -> Bytes {
     let text = match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        Some(revision) => encode(object, revision),
+        Some(revision) => encode(object, revision, |_, _, _| None).0,
         None => {
             let mut object = object.clone();
             remove_type(&mut object);
@@ -40,8 +68,27 @@ pub fn unstored(object: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-fn encode(object: &Value, revision: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
+fn encode<'a>(
+    object: &Value,
+    revision: &str,
+    known: impl Fn(bool, &str, &Value) -> Option<&'a [u8]>,
+) -> (Vec<u8>, Vec<PlacedPart>) {
+    let mut out = Vec::with_capacity(2048);
+    let mut parts = Vec::new();
+    let mut write_field = |out: &mut Vec<u8>, in_metadata: bool, name: &CompactString, value: &Value| {
+        out.push(b',');
+        write_text(name, out);
+        out.push(b':');
+        if !matches!(value, Value::Array(_) | Value::Object(_)) {
+            return value.write_to(out);
+        }
+        let begin = out.len();
+        match known(in_metadata, name, value) {
+            Some(text) => out.extend_from_slice(text),
+            None => value.write_to(out),
+        }
+        parts.push(PlacedPart { in_metadata, name: name.clone(), before_end: begin, length: out.len() - begin });
+    };
     out.extend_from_slice(HEAD.as_bytes());
     out.extend_from_slice(revision.as_bytes());
     out.push(b'"');
@@ -50,25 +97,20 @@ fn encode(object: &Value, revision: &str) -> Vec<u8> {
     let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     for (name, value) in metadata {
         if name != "resourceVersion" {
-            write_field(&mut out, name, value);
+            write_field(&mut out, true, name, value);
         }
     }
     out.push(b'}');
     for (name, value) in fields {
         if name != "metadata" && name != "apiVersion" && name != "kind" {
-            write_field(&mut out, name, value);
+            write_field(&mut out, false, name, value);
         }
     }
     out.push(b'}');
-    out
-}
-
-fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
-    out.push(b',');
-    // Writing a Value into memory cannot fail: its keys are strings, and writing to a Vec has no errors.
-    let _ = serde_json::to_writer(&mut *out, name);
-    out.push(b':');
-    let _ = serde_json::to_writer(&mut *out, value);
+    for part in &mut parts {
+        part.before_end = out.len() - part.before_end;
+    }
+    (out, parts)
 }
 
 /// Parses a stored text.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tally_api::apply::{self, Config, Writer};
-use tally_api::decode::{Decoded, conform, decode, settle};
+use tally_api::decode::{Decoded, Sent, conform, decode, settle};
 use tally_api::kinds::{Part, Resource};
 use tally_api::options::{Format, PatchKind, WriteOptions};
 use tally_api::others::validate_finalize;
@@ -23,18 +23,18 @@ const OWN_MANAGER: &str = "tally";
 /// The new state of an object that a client requests.
 enum RequestedState<'a> {
     Replace(Decoded),
-    Patch(PatchKind, &'a [u8]),
+    Patch(PatchKind, Sent<'a>),
     Apply(Config),
     /// The Scale of the object is replaced, or patched.
     Scale(Decoded),
-    PatchScale(PatchKind, &'a [u8]),
+    PatchScale(PatchKind, Sent<'a>),
 }
 
 impl Registry {
-    pub async fn update(
+    pub async fn update<'a>(
         &self,
         target: Target<'_>,
-        body: &[u8],
+        body: impl Into<Sent<'a>>,
         format: Format,
         options: &WriteOptions,
     ) -> Result<Written> {
@@ -82,15 +82,19 @@ impl Registry {
         self.create_object(target, decoded, options).await
     }
 
-    pub async fn patch(
+    pub async fn patch<'a>(
         &self,
         target: Target<'_>,
-        body: &[u8],
+        body: impl Into<Sent<'a>>,
         kind: PatchKind,
         options: &WriteOptions,
     ) -> Result<Written> {
+        let body = body.into();
         if kind == PatchKind::Apply {
-            return self.apply(target, body, options).await;
+            return match body {
+                Sent::Text(text) => self.apply(target, text, options).await,
+                Sent::Tree(tree) => self.apply(target, tree.to_string().as_bytes(), options).await,
+            };
         }
         let requested = match target.is_subresource(SCALE) {
             true => RequestedState::PatchScale(kind, body),
@@ -188,15 +192,15 @@ impl Registry {
                 _ => None,
             };
             let shown = |bytes: Bytes| match target.is_subresource(SCALE) {
-                true => Object { bytes: text::unstored(&scale::of(&text::parse(&bytes))) },
-                false => Object { bytes: view::shown(target.resource, bytes) },
+                true => text::unstored(&scale::of(&text::parse(&bytes))).into(),
+                false => Object::from(view::shown(target.resource, bytes)),
             };
             let done = |bytes: Bytes, warnings| Written { object: shown(bytes), kind: None, created: false, warnings };
             let (change, answer, kept) = match decision.outcome {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
                 Outcome::Put(new) => {
-                    let (body, tree) = decoded::body(&new);
+                    let (body, tree) = decoded::body(&new, Some(&entry));
                     // An object that already exceeds the limit, because it was marked as deleted, may still shrink.
                     if body.bytes.len() > entry.value.len() {
                         check_size(&body)?;
@@ -212,7 +216,11 @@ impl Registry {
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
                     self.decoded.keep(kept, &written);
-                    return Ok(done(answer.unwrap_or_else(|| written.value.clone()), decision.warnings));
+                    let answer = match answer {
+                        None if !target.is_subresource(SCALE) => view::object(target.resource, &written),
+                        answer => shown(answer.unwrap_or_else(|| written.value.clone())),
+                    };
+                    return Ok(Written { object: answer, kind: None, created: false, warnings: decision.warnings });
                 }
                 // Another write came first. A client that sent a resourceVersion is refused in the next round.
                 Err(WriteError::Conflict(_)) => {}
@@ -264,7 +272,7 @@ fn decide(
             let mut current = scale::of(&old);
             current["apiVersion"] = scale::resource().api_version().into();
             current["kind"] = scale::resource().kind.into();
-            let decoded = patch::patched(scale::resource(), *kind, current, body, options.field_validation)?;
+            let decoded = patch::patched(scale::resource(), *kind, current, *body, options.field_validation)?;
             check_name(target, &decoded.object)?;
             check_scale(target, &old, &decoded.object)?;
             (scale::put(&old, &decoded.object), decoded.warnings, false)
@@ -274,7 +282,7 @@ fn decide(
             let mut current = old.as_ref().clone();
             current["apiVersion"] = resource.api_version().into();
             current["kind"] = resource.kind.into();
-            let decoded = patch::patched(resource, *kind, current, body, options.field_validation)?;
+            let decoded = patch::patched(resource, *kind, current, *body, options.field_validation)?;
             (decoded.object, decoded.warnings, decoded.unsettled)
         }
         RequestedState::Apply(config) => {

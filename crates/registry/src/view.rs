@@ -6,9 +6,10 @@ use bytes::Bytes;
 use tally_api::field::FieldError;
 use tally_api::kinds::Resource;
 use tally_api::status_error::StatusError;
+use tally_store::Stored;
 use tally_value::Value;
 
-use crate::text;
+use crate::{Object, decoded, text};
 
 pub fn to_stored(resource: &Resource, object: Value) -> Value {
     match resource.rules.conversion() {
@@ -30,6 +31,12 @@ pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
         Some(conversion) => text::unstored(&(conversion.from_stored)(&text::parse(&bytes))),
         None => bytes,
     }
+}
+
+/// A stored object in the form of this resource.
+pub fn object(resource: &Resource, entry: &Stored) -> Object {
+    let tree = decoded::tree(entry).filter(|_| resource.rules.conversion().is_none());
+    Object { bytes: shown(resource, entry.value.clone()), tree }
 }
 
 /// The status error for an object that fails validation. Both views name the stored kind in it.

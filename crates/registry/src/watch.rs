@@ -180,8 +180,7 @@ impl WatchStream {
         if self.state.len() > 0 {
             for entry in self.state.by_ref().take(BATCH) {
                 if self.filter.matches_stored(self.resource, &entry.value) {
-                    let bytes = view::shown(self.resource, entry.value.clone());
-                    self.ready.push_back(WatchEvent::Added(Object { bytes }));
+                    self.ready.push_back(WatchEvent::Added(view::object(self.resource, &entry)));
                 }
             }
             return true;
@@ -228,19 +227,19 @@ fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<W
         Some(tree) => filter.matches_object(resource, &tree),
         None => filter.matches_stored(resource, &entry.value),
     };
-    let object = |bytes| Object { bytes: view::shown(resource, bytes) };
+    let object = || view::object(resource, &event.entry);
     let was = event.previous.as_ref().is_some_and(&shows);
     let is = !event.deleted && shows(&event.entry);
     match (was, is) {
         (false, false) => None,
-        (false, true) => Some(WatchEvent::Added(object(event.entry.value.clone()))),
-        (true, true) => Some(WatchEvent::Modified(object(event.entry.value.clone()))),
-        (true, false) if event.deleted => Some(WatchEvent::Deleted(object(event.entry.value.clone()))),
+        (false, true) => Some(WatchEvent::Added(object())),
+        (true, true) => Some(WatchEvent::Modified(object())),
+        (true, false) if event.deleted => Some(WatchEvent::Deleted(object())),
         // The object no longer matches: the reader gets a delete event with the last matching state, at the revision of
         // the change.
         (true, false) => {
             let known = event.previous.as_ref()?;
-            Some(WatchEvent::Deleted(object(text::restamp(&known.value, event.revision))))
+            Some(WatchEvent::Deleted(view::shown(resource, text::restamp(&known.value, event.revision)).into()))
         }
     }
 }

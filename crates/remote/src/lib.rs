@@ -23,7 +23,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::HeaderMap;
 use hyper::body::Incoming;
 use tally_core::ids::Revision;
-use tally_runtime::controller::{Call, Refusal, Reply, Stream, Verb};
+use tally_runtime::controller::{Call, Object, Refusal, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tower::ServiceExt;
 
@@ -176,7 +176,7 @@ impl Remote {
                     if token.is_empty() {
                         at = page.at;
                     }
-                    items.extend(page.items);
+                    items.extend(page.items.into_iter().map(Object::from));
                     if page.token.is_empty() {
                         return Response { reply: Reply::Listed { items, at }, served_at: None, retry_after: None };
                     }

@@ -66,10 +66,10 @@ fn event(line: &Bytes) -> Option<StreamEvent> {
     if let [.., b'}'] = text {
         let object = |prefix: &[u8]| Some(line.slice_ref(text.strip_prefix(prefix)?.strip_suffix(b"}")?));
         if let Some(object) = CHANGED.into_iter().find_map(object) {
-            return Some(StreamEvent::Object(object));
+            return Some(StreamEvent::Object(object.into()));
         }
         if let Some(object) = object(DELETED) {
-            return Some(StreamEvent::Gone(object));
+            return Some(StreamEvent::Gone(object.into()));
         }
     }
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else {
@@ -77,8 +77,8 @@ fn event(line: &Bytes) -> Option<StreamEvent> {
     };
     let object = envelope.object.get().as_bytes();
     Some(match envelope.r#type {
-        "ADDED" | "MODIFIED" => StreamEvent::Object(line.slice_ref(object)),
-        "DELETED" => StreamEvent::Gone(line.slice_ref(object)),
+        "ADDED" | "MODIFIED" => StreamEvent::Object(line.slice_ref(object).into()),
+        "DELETED" => StreamEvent::Gone(line.slice_ref(object).into()),
         "BOOKMARK" => bookmark(object),
         "ERROR" => StreamEvent::Failed(answer::trouble(None, object)),
         // Skipping it would lose an event.

@@ -32,7 +32,7 @@ pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
     let name = if call.verb == Verb::Create && call.subresource.is_empty() { "" } else { call.name.as_str() };
     let mut target = Target::new(call.kind, &call.namespace, name, call.subresource);
     target.select(&call.label_selector, "");
-    build(method, &target.0, content, JSON, call.body.clone())
+    build(method, &target.0, content, JSON, call.body.text())
 }
 
 /// A page of a list: the first one, or the one that `token` names.

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use tally_core::ids::Revision;
+use tally_runtime::controller::Object;
 use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Events, Start, StreamEvent, WatchError};
 use tokio::net::TcpListener;
@@ -142,7 +142,7 @@ async fn lists_are_whole_and_consistent() {
     .await;
     let call = Call { label_selector: "a=b".into(), ..Call::new(Verb::List, Kind::POD, "ns", "") };
     let Reply::Listed { items, at } = remote.call(&call).await.reply else { panic!("a list") };
-    assert_eq!((items, at), (["1", "2", "3"].map(Bytes::from).to_vec(), Revision(3)));
+    assert_eq!((items, at), (["1", "2", "3"].map(Object::from).to_vec(), Revision(3)));
     let first = asked.lock().unwrap()[0].clone();
     assert!(first.starts_with("/api/v1/namespaces/ns/pods?labelSelector=a%3Db&limit=500 "), "{first}");
 }

@@ -81,7 +81,7 @@ fn reading(body: Incoming) -> State {
 impl Watch {
     /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
-        self.ready.extend(page.items.into_iter().map(StreamEvent::Object));
+        self.ready.extend(page.items.into_iter().map(|item| StreamEvent::Object(item.into())));
         let (remote, stream, scope) = (self.remote.clone(), self.stream, self.scope.clone());
         self.state = if page.token.is_empty() {
             self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });

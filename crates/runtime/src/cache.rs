@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use serde_json::{Value, json};
+
 use tally_core::ids::Revision;
 use tally_core::time::{Span, Timestamp};
+use tally_value::{Value, json};
 
-use crate::controller::{Call, Outbox, Request, RequestId};
+use crate::controller::{Call, Object, Outbox, Request, RequestId};
 
 /// The metadata that nearly every controller uses. Flatten it into a view, or read it alone.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,12 +38,12 @@ pub struct Owner {
 
 impl Meta {
     /// The metadata of an object whose other fields may not be readable.
-    pub fn of(object: &[u8]) -> Option<Self> {
+    pub fn of(object: &Object) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Object {
+        struct WithMeta {
             metadata: Meta,
         }
-        serde_json::from_slice::<Object>(object).ok().map(|object| object.metadata)
+        object.read().ok().map(|WithMeta { metadata }| metadata)
     }
 
     pub fn revision(&self) -> Revision {
@@ -196,7 +197,7 @@ impl<P> RequestsInFlight<P> {
         self.next += 1;
         let id = RequestId(self.next);
         self.pending.insert(id, purpose);
-        out.requests.push(Request { id, call });
+        out.requests.push(Request { id, call, about: 0 });
     }
 
     pub fn answered(&mut self, id: RequestId) -> Option<P> {

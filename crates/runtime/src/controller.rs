@@ -13,6 +13,8 @@ use tally_core::time::{Span, Timestamp};
 use tokio::sync::Notify;
 
 pub use crate::metric::Metric;
+pub use tally_value::Object;
+use tally_value::Value;
 
 pub trait Controller: Send {
     fn name(&self) -> &'static str;
@@ -105,9 +107,9 @@ pub enum Input {
     /// A complete list begins: its objects follow as `Apply`, then `InitDone`. Known objects that are not in it are deleted.
     Init(Kind),
     /// An object as it is now: an item of a list, or the next event of the watch.
-    Apply(Kind, Bytes),
+    Apply(Kind, Object),
     /// An object was deleted; this is its last state, with the revision of its removal.
-    Delete(Kind, Bytes),
+    Delete(Kind, Object),
     /// The list is complete, as of this revision.
     InitDone(Kind, Revision),
     /// The watch has delivered everything up to this revision.
@@ -164,6 +166,9 @@ pub struct Outbox {
 pub struct Request {
     pub id: RequestId,
     pub call: Call,
+    /// What it is about, as a number that the controller chooses. Requests about different things take turns, so that a few
+    /// do not wait behind many.
+    pub about: u64,
 }
 
 /// One request. It is self-contained: the code that sends it needs no knowledge of its purpose.
@@ -180,7 +185,52 @@ pub struct Call {
     /// For lists and the deletion of collections.
     pub label_selector: String,
     /// Empty for reads.
-    pub body: Bytes,
+    pub body: Body,
+}
+
+/// What a request carries. A tree becomes a text where it leaves the process.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    Text(Bytes),
+    Tree(Value),
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Text(Bytes::new())
+    }
+}
+
+impl Body {
+    pub fn text(&self) -> Bytes {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Tree(tree) => {
+                let mut text = Vec::with_capacity(512);
+                tree.write_to(&mut text);
+                text.into()
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(text: Bytes) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&Value> for Body {
+    fn from(tree: &Value) -> Self {
+        Self::Tree(tree.clone())
+    }
+}
+
+impl From<&serde_json::Value> for Body {
+    fn from(body: &serde_json::Value) -> Self {
+        // A value can always be written into memory.
+        Self::Text(serde_json::to_vec(body).unwrap_or_default().into())
+    }
 }
 
 impl Call {
@@ -192,12 +242,12 @@ impl Call {
             name: name.into(),
             subresource: "",
             label_selector: String::new(),
-            body: Bytes::new(),
+            body: Body::default(),
         }
     }
 
-    pub fn body(self, body: &serde_json::Value) -> Self {
-        Self { body: body.to_string().into(), ..self }
+    pub fn body(self, body: impl Into<Body>) -> Self {
+        Self { body: body.into(), ..self }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Self {
@@ -224,11 +274,11 @@ pub enum Verb {
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Done; this is the object in the response.
-    Done(Bytes),
+    Done(Object),
     /// Done; the response was a Status: the object was removed at once, or there is none to show.
     DoneWithStatus,
     /// The objects of a list, as of `at`.
-    Listed { items: Vec<Bytes>, at: Revision },
+    Listed { items: Vec<Object>, at: Revision },
     /// Not done; the server says why.
     Refused(Refusal),
     /// The outcome is unknown: a timeout, a broken connection, a response that is not the API server's own

@@ -312,7 +312,6 @@ fn micro_time(now: Timestamp) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use bytes::Bytes;
 
     use super::*;
     use crate::controller::Refusal;
@@ -345,7 +344,7 @@ mod tests {
 
         fn perform(&mut self, call: &Call) -> Reply {
             let stored = self.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
-            let mut body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+            let mut body: Value = serde_json::from_slice(&call.body.text()).unwrap_or_default();
             match (call.verb, stored) {
                 (Verb::Get, Some(_)) => return self.show(),
                 (Verb::Get | Verb::Update, None) => return Self::refuse(404),
@@ -362,7 +361,7 @@ mod tests {
         }
 
         fn show(&self) -> Reply {
-            Reply::Done(Bytes::from(self.lease.as_ref().unwrap().to_string()))
+            Reply::Done(self.lease.as_ref().unwrap().to_string().into())
         }
 
         fn spec(&self, field: &str) -> Value {
@@ -502,8 +501,7 @@ mod tests {
     #[test]
     fn refusals_are_waited_out() {
         let mut one = Elector::new(config("one"));
-        for reply in [Server::refuse(403), Server::refuse(503), Reply::Unknown, Reply::Done(Bytes::from_static(b"{}"))]
-        {
+        for reply in [Server::refuse(403), Server::refuse(503), Reply::Unknown, Reply::Done("{}".into())] {
             let at = one.next_at;
             assert!(matches!(one.next(wall(at), at), Step::Send(_)));
             assert_eq!(one.answered(&reply, at), Change::None);

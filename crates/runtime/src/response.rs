@@ -197,7 +197,7 @@ fn expected_name(call: &Call) -> Option<CompactString> {
     if !call.name.is_empty() {
         return Some(call.name.clone());
     }
-    let head: Head = serde_json::from_slice(&call.body).ok()?;
+    let head: Head = serde_json::from_slice(&call.body.text()).ok()?;
     Some(head.metadata.name).filter(|name| !name.is_empty())
 }
 
@@ -234,7 +234,7 @@ fn done(call: &Call, body: &Bytes) -> Option<Reply> {
         && object.kind == call.kind.kind
         && (!call.kind.namespaced || object.metadata.namespace == call.namespace)
         && expected_name(call).is_none_or(|name| object.metadata.name == name);
-    same.then(|| Reply::Done(body.clone()))
+    same.then(|| Reply::Done(body.clone().into()))
 }
 
 /// The outcome of a write is unknown; a read has failed.
@@ -281,7 +281,7 @@ mod tests {
         let believed = interpreted.disbelieved.is_none();
         match interpreted.reply {
             Reply::Done(bytes) => {
-                assert!(believed && bytes == body);
+                assert!(believed && *bytes == body);
                 "done".to_owned()
             }
             Reply::DoneWithStatus => "status".to_owned(),

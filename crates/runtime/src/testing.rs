@@ -101,7 +101,7 @@ impl<C: Controller> Probe<C> {
 
     /// The body of the nth request of the last `asks`.
     pub fn body(&self, nth: usize) -> Value {
-        serde_json::from_slice(&self.asked[nth].call.body).unwrap()
+        serde_json::from_slice(&self.asked[nth].call.body.text()).unwrap()
     }
 
     /// Milliseconds until the requested tick.

@@ -97,7 +97,8 @@ impl Action {
     }
 
     fn read(call: &Call) -> Option<Self> {
-        let body: Value = if call.body.is_empty() { Value::Null } else { serde_json::from_slice(&call.body).ok()? };
+        let body = call.body.text();
+        let body: Value = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).ok()? };
         let (namespace, name) = (call.namespace.clone(), call.name.clone());
         Some(match (call.kind, call.verb, call.subresource) {
             (Kind::POD, Verb::Create, "") => {

@@ -398,7 +398,7 @@ impl Api {
     // ---- changing ----
 
     fn get(&self, resource: &'static Resource, key: &Key) -> Option<Value> {
-        self.door().get(Target::new(resource, &key.0, &key.1), ReadAt::Newest).ok().map(|object| object.read())
+        self.door().get(Target::new(resource, &key.0, &key.1), ReadAt::Newest).ok().map(|object| object.plain())
     }
 
     /// Writes the object back, its main part or its status.
@@ -585,9 +585,7 @@ impl Api {
         }
         let reply = now(tally_embedded::perform(self.door(), call));
         let shown = match &reply {
-            Reply::Done(bytes) if call.kind == Kind::POD && call.subresource.is_empty() => {
-                Some(Object { bytes: bytes.clone() })
-            }
+            Reply::Done(object) if call.kind == Kind::POD && call.subresource.is_empty() => Some(object.clone()),
             _ => None,
         };
         self.drain_answered(actor, shown.as_ref());

@@ -59,7 +59,7 @@ impl Candidate {
                     self.asked += 1;
                     let id = RequestId(self.asked);
                     self.in_flight = Some(id);
-                    out.requests.push(Request { id, call });
+                    out.requests.push(Request { id, call, about: 0 });
                 }
                 Step::Wait(until) => wake_at = wake_at.into_iter().chain([until]).min(),
             }

@@ -78,11 +78,11 @@ impl Judge {
             (Role::Scheduler, Verb::Create) => {
                 self.turns += 1;
                 let this = || (asking.seen.clone(), self.turns);
-                let (seen, turn) = self.placed.entry((who, call.body.clone())).or_insert_with(this).clone();
+                let (seen, turn) = self.placed.entry((who, call.body.text())).or_insert_with(this).clone();
                 (asking.seen, asking.turn) = (seen, turn);
             }
             (Role::CronJobs, Verb::Create) => {
-                let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+                let body: Value = serde_json::from_slice(&call.body.text()).unwrap_or_default();
                 let owner = body["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
                 asking.read = self.read.get(&(who, owner.into())).cloned();
             }
@@ -132,7 +132,7 @@ impl Judge {
                 }
             }
             (Role::Scheduler, reply) if !matches!(reply, Reply::Unknown) => {
-                self.placed.remove(&(who, call.body.clone()));
+                self.placed.remove(&(who, call.body.text()));
             }
             _ => {}
         }

@@ -83,7 +83,7 @@ pub(crate) fn describe_bytes(kind: Kind, bytes: &[u8]) -> String {
             Err(error) => error.to_string(),
         },
         _ => {
-            let meta = Meta::of(bytes).unwrap_or_default();
+            let meta = Meta::of(&bytes.to_vec().into()).unwrap_or_default();
             format!("{} {}/{} @{}", kind.plural, meta.namespace, meta.name, meta.revision())
         }
     }

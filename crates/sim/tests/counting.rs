@@ -152,7 +152,7 @@ fn a_deletion_answered_in_the_middle_of_a_list_does_not_revive_the_pod() {
             cluster.answer_late();
         }
         for pod in pods.into_values() {
-            cluster.tell(0, Input::Apply(Kind::POD, pod.bytes.clone()));
+            cluster.tell(0, Input::Apply(Kind::POD, pod.bytes.clone().into()));
         }
         cluster.tell(0, Input::InitDone(Kind::POD, head));
         cluster.replicas[0].cursors[Resource::Pods as usize] = cluster.api.pod_log.len();

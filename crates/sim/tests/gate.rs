@@ -45,7 +45,7 @@ fn the_first_pods_of_a_job_are_asked_for_in_the_step_in_which_it_is_seen() {
         cluster.replicas[0].deaf = NO_PODS;
         cluster.create_job("j", job, "{}");
         let seen = cluster.api.archive.log(&Kind::JOB).last().unwrap().bytes.clone();
-        cluster.tell(0, Input::Apply(Kind::JOB, seen));
+        cluster.tell(0, Input::Apply(Kind::JOB, seen.into()));
         assert!(cluster.asked().starts_with("create"), "{job}: {}", cluster.asked());
         cluster.pass(30);
         assert_eq!(cluster.api.pods.len(), 3, "{job}: the others follow, though no Pod was ever seen");
@@ -59,7 +59,7 @@ fn nothing_is_done_before_all_pods_have_been_seen_once() {
     let (job, at) = (cluster.api.archive.log(&Kind::JOB)[0].bytes.clone(), cluster.api.head());
     let mut controller = JobController::new(Config::default());
     let mut out = Outbox::default();
-    let jobs = [Input::Init(Kind::JOB), Input::Apply(Kind::JOB, job)];
+    let jobs = [Input::Init(Kind::JOB), Input::Apply(Kind::JOB, job.into())];
     for input in jobs.into_iter().chain([Input::InitDone(Kind::JOB, at), Input::Tick]) {
         controller.handle(input, START, &mut out);
     }

@@ -10,12 +10,18 @@ use crate::Value;
 
 type Fields = Vec<(CompactString, Value)>;
 
+const FEW: usize = 24;
+
 #[derive(Clone, Debug, Default)]
 pub struct Map(Arc<Fields>);
 
 impl Map {
     pub fn new() -> Map {
         Map::default()
+    }
+
+    pub fn with_capacity(fields: usize) -> Map {
+        Map(Arc::new(Vec::with_capacity(fields)))
     }
 
     /// Whether both are the same map in memory.
@@ -32,6 +38,14 @@ impl Map {
         }
     }
 
+    /// Where a field is. A look at the lengths of a few names is faster than a search that compares their order.
+    fn place(&self, name: &str) -> Option<usize> {
+        match self.0.len() {
+            ..=FEW => self.0.iter().position(|(field, _)| field.as_str() == name),
+            _ => self.find(name).ok(),
+        }
+    }
+
     fn fields(&mut self) -> &mut Fields {
         Arc::make_mut(&mut self.0)
     }
@@ -45,16 +59,16 @@ impl Map {
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.find(name).ok().map(|at| &self.0[at].1)
+        self.place(name).map(|at| &self.0[at].1)
     }
 
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
-        let at = self.find(name).ok()?;
+        let at = self.place(name)?;
         Some(&mut self.fields()[at].1)
     }
 
     pub fn contains_key(&self, name: &str) -> bool {
-        self.find(name).is_ok()
+        self.place(name).is_some()
     }
 
     pub fn insert(&mut self, name: impl Into<CompactString> + AsRef<str>, value: Value) -> Option<Value> {
@@ -68,7 +82,7 @@ impl Map {
     }
 
     pub fn remove(&mut self, name: &str) -> Option<Value> {
-        let at = self.find(name).ok()?;
+        let at = self.place(name)?;
         Some(self.fields().remove(at).1)
     }
 

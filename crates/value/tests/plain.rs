@@ -143,11 +143,29 @@ proptest! {
         let read: Value = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(&read, &plain);
         prop_assert_eq!(&read, &Value::from(plain.clone()));
+        let mut written = Vec::new();
+        read.write_to(&mut written);
+        prop_assert_eq!(&written, text.as_bytes());
         prop_assert_eq!(serde_json::to_vec(&read).unwrap(), text.into_bytes());
         prop_assert_eq!(format!("{read:#}"), format!("{plain:#}"));
         prop_assert_eq!(read == other.clone(), plain == other);
         let again: Plain = serde::Deserialize::deserialize(&read).unwrap();
         prop_assert_eq!(again, plain);
+    }
+}
+
+#[test]
+fn a_map_of_any_size_finds_its_fields() {
+    for size in [0, 1, 5, 23, 24, 25, 26, 100] {
+        let name = |number: usize| format!("field-{number:03}");
+        let mut map: Map = (0..size).map(|number| (name(2 * number), Value::from(number))).collect();
+        for number in 0..size {
+            assert_eq!(map.get(&name(2 * number)), Some(&Value::from(number)), "{number} of {size}");
+            assert!(!map.contains_key(&name(2 * number + 1)), "{number} of {size}");
+        }
+        assert_eq!(map.insert(name(1), Value::Null), None);
+        assert_eq!(map.remove(&name(1)), Some(Value::Null));
+        assert_eq!((map.remove(&name(1)), map.len()), (None, size));
     }
 }
 

@@ -72,7 +72,7 @@ impl<'n> Pass<'n> {
         structure: &'static Struct,
         entries: &'n [(std::borrow::Cow<'n, str>, JsonNode<'n>)],
     ) -> Result<Map, Stop> {
-        let mut out = Map::new();
+        let mut out = Map::with_capacity(entries.len());
         let mut seen: u128 = 0;
         for (key, node) in entries {
             let Some(position) = structure.position(key) else {
@@ -140,7 +140,7 @@ impl<'n> Pass<'n> {
                 Some(Value::Array(out.into()))
             }
             (Shape::Map(inner), JsonNode::Map(entries)) => {
-                let mut out = Map::new();
+                let mut out = Map::with_capacity(entries.len());
                 for (key, item) in entries {
                     if out.contains_key(key.as_ref()) {
                         self.tell("duplicate", key);
@@ -148,7 +148,7 @@ impl<'n> Pass<'n> {
                     self.steps.push(Step::Key(key));
                     let value = self.value(inner, item)?;
                     self.steps.pop();
-                    out.insert(key.as_ref().to_owned(), value.unwrap_or_else(|| element_zero(inner)));
+                    out.insert(key.as_ref(), value.unwrap_or_else(|| element_zero(inner)));
                 }
                 Some(Value::Object(out))
             }

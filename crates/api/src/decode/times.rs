@@ -22,6 +22,10 @@ pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
     if utc == DateTime::constant(1, 1, 1, 0, 0, 0, 0) {
         return Ok(None);
     }
+    // Most times come as they are written here.
+    if !micros && text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z') && text.as_bytes()[13] == b':' {
+        return Ok(Some(Read { text: text.to_owned(), below_second: false }));
+    }
     let mut text = format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
         utc.year(),

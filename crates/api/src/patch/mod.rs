@@ -18,7 +18,7 @@ use tally_value::{CompactString, Map, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::json::{self, JsonNode};
-use crate::decode::{Decoded, accept, bad_patch, patch_result};
+use crate::decode::{Decoded, Sent, accept, bad_patch, patch_result};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
 use crate::schema::schema;
@@ -28,17 +28,18 @@ use crate::status_error::{Details, StatusError};
 const MAX_OPERATIONS: usize = 10_000;
 
 /// The result of applying the patch to `current`, conformed to the schema. `current` conforms already.
-pub fn patched(
+pub fn patched<'a>(
     resource: &Resource,
     kind: PatchKind,
     current: Value,
-    patch: &[u8],
+    patch: impl Into<Sent<'a>>,
     validation: FieldValidation,
 ) -> Result<Decoded, StatusError> {
     let tell = validation != FieldValidation::Ignore;
+    let patch = patch.into();
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
-    let mut value = document.apply(resource, current)?;
+    let mut value = document.apply(resource, patch, current)?;
     let untouched = document.untouched(&mut value);
     let mut decoded = hold(resource, kind, &document, &value, told, validation)?;
     untouched.put_back(&mut decoded.object);
@@ -116,7 +117,7 @@ fn hold(
 
 /// The result of applying the patch to `current`, not yet conformed to the schema.
 pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]) -> Result<Value, StatusError> {
-    Document::parse(kind, patch)?.apply(resource, current.clone())
+    Document::parse(kind, patch.into())?.apply(resource, patch.into(), current.clone())
 }
 
 fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, StatusError> {
@@ -132,14 +133,17 @@ enum Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    fn parse(kind: PatchKind, patch: &'t [u8]) -> Result<Self, StatusError> {
+    fn parse(kind: PatchKind, patch: Sent<'t>) -> Result<Self, StatusError> {
         // The errors of the two kinds that kubectl does not use by default have a prefix.
         let lead = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         let refused = |why: &dyn std::fmt::Display| StatusError::bad_request(format!("{lead}{why}"));
         let wrong = |node: &JsonNode<'_>, wanted: &str| {
             refused(&format_args!("json: cannot unmarshal {} into Go value of type {wanted}", node.kind()))
         };
-        let node = json::parse(patch).map_err(|error| refused(&error))?;
+        let node = match patch {
+            Sent::Text(text) => json::parse(text).map_err(|error| refused(&error))?,
+            Sent::Tree(tree) => JsonNode::from(tree),
+        };
         match (kind, node) {
             (PatchKind::Json, node @ (JsonNode::List(_) | JsonNode::Null)) => {
                 operations::check(&node).map_err(|why| refused(&why))?;
@@ -200,7 +204,12 @@ impl<'t> Document<'t> {
         Untouched { fields, within }
     }
 
-    fn apply(&self, resource: &Resource, current: Value) -> Result<Value, StatusError> {
+    /// `sent` is what was parsed.
+    fn apply(&self, resource: &Resource, sent: Sent<'_>, current: Value) -> Result<Value, StatusError> {
+        let value = |node: &JsonNode<'_>| match sent {
+            Sent::Text(_) => node.to_value(),
+            Sent::Tree(tree) => tree.clone(),
+        };
         match self {
             Self::Operations(JsonNode::List(items)) => {
                 if items.len() > MAX_OPERATIONS {
@@ -218,13 +227,11 @@ impl<'t> Document<'t> {
                 Ok(value)
             }
             Self::Merge(node) => {
-                let mut value = current;
-                merge::apply(&mut value, node.to_value());
-                Ok(value)
+                let mut patched = current;
+                merge::apply(&mut patched, value(node));
+                Ok(patched)
             }
-            Self::Strategic(node @ JsonNode::Map(_)) => {
-                strategic::apply(structure(resource)?, current, node.to_value())
-            }
+            Self::Strategic(node @ JsonNode::Map(_)) => strategic::apply(structure(resource)?, current, value(node)),
             // `null` changes nothing.
             Self::Operations(_) | Self::Strategic(_) => Ok(current),
         }

@@ -51,11 +51,7 @@ impl<'a> Facets<'a> {
         let selectable = Selectable::of(resource);
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
         let labels = labels.map(|(key, value)| (key.into(), scalar(value)));
-        let value = |(section, name): (&str, &str)| {
-            let section = object.get(section)?;
-            if name.is_empty() { Some(section) } else { section.get(name) }
-        };
-        let fields = selectable.fields.iter().map(|field| value(field.path).map(scalar).unwrap_or_default());
+        let fields = selectable.fields.iter().map(|field| field.find(object).map(scalar).unwrap_or_default());
         Self { labels: labels.collect(), fields: fields.collect() }.completed(selectable)
     }
 
@@ -87,7 +83,7 @@ impl<'a> Facets<'a> {
 }
 
 /// A value in the form that field selectors compare; lists and objects are "".
-fn scalar(value: &Value) -> Cow<'_, str> {
+pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
         Value::Bool(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),

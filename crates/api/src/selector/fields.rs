@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
+use tally_value::Value;
+
 use crate::kinds::Resource;
 use crate::status_error::StatusError;
 
 use super::Facets;
+use super::facets::scalar;
 
 /// Conditions on selectable fields, all of which must hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +52,15 @@ impl FieldSelector {
 
     pub fn matches(&self, facets: &Facets<'_>) -> bool {
         self.terms.iter().all(|term| (facets.field(term.field) == term.value) == term.equal)
+    }
+
+    /// Looks at no other fields than those that are asked for.
+    pub(super) fn matches_object(&self, resource: &Resource, object: &Value) -> bool {
+        let fields = Selectable::of(resource).fields;
+        self.terms.iter().all(|term| {
+            let value = fields.get(term.field).map(|field| field.value(fields, object)).unwrap_or_default();
+            (value == term.value) == term.equal
+        })
     }
 
     /// The value this field must have, if there is one.
@@ -121,6 +133,21 @@ pub(super) struct Field {
 }
 
 impl Field {
+    /// As the object has it, or its substitute.
+    fn value<'a>(&self, fields: &'static [Field], object: &'a Value) -> Cow<'a, str> {
+        let text = |field: &Field| field.find(object).map(scalar).unwrap_or_default();
+        match (text(self), self.otherwise(fields)) {
+            (value, _) if !value.is_empty() => value,
+            (_, Some(other)) => text(other),
+            (_, None) => Cow::Borrowed(self.absent),
+        }
+    }
+
+    pub(super) fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        let section = object.get(self.path.0)?;
+        if self.path.1.is_empty() { Some(section) } else { section.get(self.path.1) }
+    }
+
     /// The field whose value is used if this one is empty.
     pub(super) fn otherwise(&self, fields: &'static [Field]) -> Option<&'static Field> {
         // The reporter of an Event is in one of two fields.

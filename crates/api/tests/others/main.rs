@@ -31,7 +31,7 @@ fn read(resource: &Resource, body: &Value) -> Value {
     body["apiVersion"] = resource.api_version().into();
     body["kind"] = resource.kind.into();
     let bytes = serde_json::to_vec(&body).unwrap();
-    decode(resource, &bytes, Format::Json, FieldValidation::Strict).unwrap().object
+    decode(resource, &bytes[..], Format::Json, FieldValidation::Strict).unwrap().object
 }
 
 /// What the registry does with a new object, as far as rules are involved.

@@ -17,7 +17,7 @@ const NOW: Timestamp = Timestamp::from_seconds(1_714_557_600);
 /// A Pod as a client sends it, with defaults.
 fn received(pod: &Value) -> Value {
     let body = serde_json::to_vec(pod).unwrap();
-    let mut pod = decode_as("", "v1", "Pod", &body, Format::Json, FieldValidation::Strict).expect("decodes").object;
+    let mut pod = decode_as("", "v1", "Pod", &body[..], Format::Json, FieldValidation::Strict).expect("decodes").object;
     PodRules.default(&mut pod);
     pod
 }

@@ -54,7 +54,7 @@ pub fn create_job(cron: &CronJob, slot: Timestamp) -> Call {
     let job = Job { api_version: "batch/v1", kind: "Job", metadata, spec: cron.template.spec.as_deref() };
     // Strings and numbers with strings as keys: serialization cannot fail.
     let body = serde_json::to_vec(&job).map(Bytes::from).unwrap_or_default();
-    Call { body, ..Call::new(Verb::Create, Kind::JOB, &cron.namespace, "") }
+    Call::new(Verb::Create, Kind::JOB, &cron.namespace, "").body(body)
 }
 
 pub fn delete_job(namespace: &str, name: &str, uid: &str) -> Call {

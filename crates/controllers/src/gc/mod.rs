@@ -26,7 +26,7 @@ use tally_core::time::{Span, Timestamp};
 use decide::{Decision, call, decide, misplaced_owner};
 use graph::{Effect, Graph, Look, OwnerLocation};
 use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
-use tally_runtime::controller::{Controller, Input, Kind, Outbox, Reply, Stream, bring_forward};
+use tally_runtime::controller::{Controller, Input, Kind, Object, Outbox, Reply, Stream, bring_forward};
 
 /// The maximum number of requests in flight. The dependents of one owner can be a hundred thousand: they wait here, as
 /// UIDs, not as requests.
@@ -75,8 +75,8 @@ struct Conduct {
     patient_until: Option<Timestamp>,
 }
 
-fn meta(bytes: &[u8]) -> Option<Meta> {
-    Meta::of(bytes).filter(|meta| !meta.uid.is_empty())
+fn meta(object: &Object) -> Option<Meta> {
+    Meta::of(object).filter(|meta| !meta.uid.is_empty())
 }
 
 impl GarbageCollector {
@@ -99,9 +99,9 @@ impl<S: Mutation> GarbageCollector<S> {
         }
     }
 
-    fn observed(&mut self, kind: u16, bytes: &[u8]) {
+    fn observed(&mut self, kind: u16, object: &Object) {
         // The server has stored it, so it exists; but its metadata cannot be decoded.
-        let Some(meta) = meta(bytes) else { return };
+        let Some(meta) = meta(object) else { return };
         self.graph.reaches(kind, meta.revision());
         let uid = ObjectUid::new(&meta.uid);
         let effect = self.graph.observe(kind, &meta);
@@ -224,7 +224,7 @@ impl<S: Mutation> GarbageCollector<S> {
             Purpose::Act(act) => self.acted(act, reply, now),
             Purpose::Look(owner, place) => {
                 let absent = match reply {
-                    Reply::Done(bytes) => meta(bytes).is_some_and(|found| ObjectUid::new(&found.uid) != owner),
+                    Reply::Done(object) => meta(object).is_some_and(|found| ObjectUid::new(&found.uid) != owner),
                     reply => reply.is_not_found(),
                 };
                 self.looked(&owner, place, absent, now);
@@ -235,8 +235,8 @@ impl<S: Mutation> GarbageCollector<S> {
     fn acted(&mut self, Act { uid, at, changes }: Act, reply: &Reply, now: Timestamp) {
         let next = Revision(at.0 + 1);
         let shows_at = match reply {
-            Reply::Done(bytes) => {
-                let revision = meta(bytes).map_or(Revision(0), |meta| meta.revision());
+            Reply::Done(object) => {
+                let revision = meta(object).map_or(Revision(0), |meta| meta.revision());
                 (revision > at || !changes).then_some(revision.max(next))
             }
             Reply::DoneWithStatus => Some(next),
@@ -309,11 +309,11 @@ impl<S: Mutation> Controller for GarbageCollector<S> {
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Init(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
-            Input::Apply(kind, bytes) => {
-                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, &bytes));
+            Input::Apply(kind, object) => {
+                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, &object));
             }
-            Input::Delete(kind, bytes) => {
-                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(&bytes)) {
+            Input::Delete(kind, object) => {
+                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(&object)) {
                     self.graph.reaches(kind, meta.revision());
                     self.removed(&ObjectUid::new(&meta.uid));
                 }

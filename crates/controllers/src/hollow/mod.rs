@@ -37,7 +37,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use serde_json::json;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
@@ -46,7 +45,8 @@ use plan::{Step, plan};
 use pod::{Container, Pod};
 use report::Facts;
 use tally_runtime::cache::{RequestsInFlight, retry_at};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Reply, Stream, Verb, bring_forward};
+use tally_value::json;
 
 pub use script::PREFIX;
 
@@ -144,9 +144,9 @@ impl<S: Mutation> Hollow<S> {
         node.is_some_and(|node| node.uid.is_some())
     }
 
-    fn node_observed(&mut self, bytes: &[u8], now: Timestamp) {
+    fn node_observed(&mut self, object: &Object, now: Timestamp) {
         let epoch = self.node_epoch;
-        let Some(seen) = nodes::read(bytes, now) else { return };
+        let Some(seen) = nodes::read(object, now) else { return };
         let number = seen.number;
         let Some(node) = self.node(number) else { return };
         node.epoch = epoch;
@@ -167,8 +167,8 @@ impl<S: Mutation> Hollow<S> {
         }
     }
 
-    fn node_gone(&mut self, bytes: &[u8], now: Timestamp) {
-        let Some(seen) = nodes::read(bytes, now) else { return };
+    fn node_gone(&mut self, object: &Object, now: Timestamp) {
+        let Some(seen) = nodes::read(object, now) else { return };
         if let Some(node) = self.node(seen.number).filter(|node| node.uid.as_ref() == Some(&seen.uid)) {
             node.lose();
         }
@@ -208,9 +208,9 @@ impl<S: Mutation> Hollow<S> {
         let Some(node) = self.node(number) else { return };
         node.busy = false;
         match reply {
-            Reply::Done(bytes) => {
+            Reply::Done(object) => {
                 node.failures = 0;
-                self.node_observed(bytes, now);
+                self.node_observed(object, now);
             }
             // Another client has created or changed it: the stream will show it.
             reply if reply.is_conflict() && node.uid.is_none() => node.fix = None,
@@ -223,8 +223,8 @@ impl<S: Mutation> Hollow<S> {
     }
 
     /// Takes over a Pod as it is now, and determines its next step.
-    fn pod_observed(&mut self, bytes: &[u8], now: Timestamp) {
-        let Some(pod) = Pod::read(bytes) else { return };
+    fn pod_observed(&mut self, object: &Object, now: Timestamp) {
+        let Some(pod) = Pod::read(object) else { return };
         let Some(number) = nodes::number(&pod.node).filter(|number| (*number as usize) < self.nodes.len()) else {
             return;
         };
@@ -322,8 +322,8 @@ impl<S: Mutation> Hollow<S> {
         live.busy = false;
         let (newer, due_at) = (live.revision > about, live.due_at);
         match reply {
-            Reply::Done(bytes) if !newer => {
-                self.pod_observed(bytes, now);
+            Reply::Done(object) if !newer => {
+                self.pod_observed(object, now);
                 if let Some(live) = self.pods.get(uid).filter(|live| live.revision == about) {
                     // Nothing has changed, or the response is invalid: retried, but not at once.
                     let at = retry_at(now, live.failures.into());
@@ -433,13 +433,13 @@ impl<S: Mutation> Controller for Hollow<S> {
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
             Input::Init(Kind::NODE) => self.node_epoch = self.node_epoch.wrapping_add(1),
-            Input::Apply(Kind::NODE, bytes) => self.node_observed(&bytes, now),
-            Input::Delete(Kind::NODE, bytes) => self.node_gone(&bytes, now),
+            Input::Apply(Kind::NODE, object) => self.node_observed(&object, now),
+            Input::Delete(Kind::NODE, object) => self.node_gone(&object, now),
             Input::InitDone(Kind::NODE, at) => self.nodes_listed(at, now),
             Input::Init(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
-            Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
-            Input::Delete(Kind::POD, bytes) => {
-                if let Some(pod) = Pod::read(&bytes) {
+            Input::Apply(Kind::POD, object) => self.pod_observed(&object, now),
+            Input::Delete(Kind::POD, object) => {
+                if let Some(pod) = Pod::read(&object) {
                     self.forget(&pod.uid);
                 }
             }

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::time::Timestamp;
 
-use tally_runtime::controller::{Call, Kind, Verb};
+use tally_runtime::controller::{Call, Kind, Object, Verb};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
@@ -82,8 +82,8 @@ pub struct Seen {
 }
 
 /// None: not one of ours.
-pub fn read(bytes: &[u8], now: Timestamp) -> Option<Seen> {
-    let Wire { metadata, spec, status: stored } = serde_json::from_slice(bytes).ok()?;
+pub fn read(object: &Object, now: Timestamp) -> Option<Seen> {
+    let Wire { metadata, spec, status: stored } = object.read().ok()?;
     let number = number(&metadata.name)?;
     let conditions = stored.conditions.unwrap_or_default();
     let ready = conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");

@@ -8,6 +8,7 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::{count_from_annotation, index_from_annotation};
 use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase};
 use tally_core::time::{Span, Timestamp};
+use tally_runtime::controller::Object;
 
 use super::script::Script;
 
@@ -75,8 +76,8 @@ pub enum Role {
 
 impl Pod {
     /// None: not a Pod, or one that is bound to no node.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let Wire { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
+    pub fn read(object: &Object) -> Option<Self> {
+        let Wire { metadata, spec, status } = object.read().ok()?;
         let node = spec.node_name.filter(|node| !node.is_empty())?;
         let status = status.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();

@@ -1,9 +1,9 @@
 //! The status of a Pod as a kubelet writes it: a strategic patch, so that the conditions of other writers stay.
 
-use serde_json::{Map, Value, json};
 use tally_core::ids::PodUid;
 use tally_core::pod::Phase;
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value, json};
 
 use super::nodes;
 use super::plan::{Ending, Step};
@@ -239,5 +239,5 @@ fn conditions(facts: &Facts, phase: Phase, step: &Step, now: Timestamp) -> Value
     if let Step::End(Ending::Disrupted(_, reason)) = step {
         set("DisruptionTarget", true, Some(reason));
     }
-    Value::Array(list)
+    Value::Array(list.into())
 }

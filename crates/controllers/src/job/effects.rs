@@ -207,7 +207,7 @@ mod tests {
             probe.lists(Kind::POD, &[pod("a", 2, "Succeeded", &held), pod("b", 3, "Running", &held)], 3);
             // The Pod is recorded, and then released.
             let recorded = probe.out.requests.pop().unwrap();
-            let patch: Value = serde_json::from_slice(&recorded.call.body).unwrap();
+            let patch: Value = serde_json::from_slice(&recorded.call.body.text()).unwrap();
             let mut stored = job();
             stored["metadata"]["resourceVersion"] = "4".into();
             for (field, value) in patch["status"].as_object().unwrap() {

@@ -25,7 +25,6 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
-use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use crate::wire::{self, Action, Answer, Object};
@@ -217,6 +216,33 @@ enum Pending {
     },
 }
 
+impl Pending {
+    /// The Job, whose requests wait in a queue of their own. All that are about no Job in particular share one.
+    fn about(&self) -> u64 {
+        let job = match self {
+            Self::Status { job, .. }
+            | Self::Release { job, .. }
+            | Self::Delete { job, .. }
+            | Self::Discard { job, .. }
+            | Self::Start { job, .. }
+            | Self::LookAtPod { job, .. }
+            | Self::LookAtNode { job, .. }
+            | Self::RemovalRelease { job, .. }
+            | Self::Create { job, .. }
+            | Self::FindCreated { job, .. }
+            | Self::RefreshJob { job }
+            | Self::ConfirmJob { job, .. }
+            | Self::ConfirmAdopter { job }
+            | Self::Adopt { job, .. }
+            | Self::Doubt { job } => job,
+            Self::ListPods { .. } | Self::Disown { .. } | Self::OrphanRelease { .. } | Self::OrphanLook { .. } => {
+                return 0;
+            }
+        };
+        FixedState::with_seed(7).hash_one(job)
+    }
+}
+
 fn pod_key(uid: &PodUid) -> u64 {
     FixedState::with_seed(7).hash_one(uid)
 }
@@ -277,7 +303,7 @@ impl<S: Mutation> JobController<S> {
     fn send(&mut self, out: &mut Outbox, pending: Pending, mut action: Action) {
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        out.requests.push(Request { id, call: wire::call(&action) });
+        out.requests.push(Request { id, call: wire::call(&action), about: pending.about() });
         if let Action::CreatePod { body, .. } = &mut action {
             // The body is not needed to interpret the response, and thousands of requests may be in flight.
             *body = Vec::new();
@@ -501,9 +527,9 @@ impl<S: Mutation> Controller for JobController<S> {
                 Ok(job) => self.observe(Object::Job(Arc::new(self.gated(job))), now, out),
                 Err(_) => self.observe_unreadable(Resource::Jobs, &bytes, now, out),
             },
-            Input::Apply(Kind::POD, bytes) => match PodView::from_json(&bytes) {
+            Input::Apply(Kind::POD, object) => match object.read() {
                 Ok(pod) => self.observe(Object::Pod(Arc::new(pod)), now, out),
-                Err(_) => self.observe_unreadable(Resource::Pods, &bytes, now, out),
+                Err(_) => self.observe_unreadable(Resource::Pods, &object, now, out),
             },
             Input::Delete(Kind::JOB, bytes) => {
                 if let Some(meta) = Meta::of(&bytes) {
@@ -514,11 +540,11 @@ impl<S: Mutation> Controller for JobController<S> {
                     self.jobs_reached(now, out);
                 }
             }
-            Input::Delete(Kind::POD, bytes) => {
-                if let Ok(pod) = PodView::from_json(&bytes) {
+            Input::Delete(Kind::POD, object) => {
+                if let Ok(pod) = object.read() {
                     self.pod_gone(&pod, now, out);
                     self.pods_reached(pod.revision, now, out);
-                } else if let Some(meta) = Meta::of(&bytes) {
+                } else if let Some(meta) = Meta::of(&object) {
                     self.unreadable_pod_gone(&PodUid::new(&meta.uid), meta.revision(), now, out);
                     self.pods_reached(meta.revision(), now, out);
                 }

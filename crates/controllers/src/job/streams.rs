@@ -9,7 +9,7 @@ use tally_core::time::Timestamp;
 use super::{JobController, Resource, WorkItem, pod_key};
 use crate::wire::Object;
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::Outbox;
+use tally_runtime::controller::{self, Outbox};
 
 /// How far the streams have been observed.
 #[derive(Debug, Default)]
@@ -173,7 +173,13 @@ impl<S: Mutation> JobController<S> {
 
     /// An object that cannot be decoded exists nevertheless: its absence from a list would mean that it is gone. What
     /// is already known about such a Job or Pod is kept.
-    pub(super) fn observe_unreadable(&mut self, resource: Resource, object: &[u8], now: Timestamp, out: &mut Outbox) {
+    pub(super) fn observe_unreadable(
+        &mut self,
+        resource: Resource,
+        object: &controller::Object,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) {
         let Some(meta) = Meta::of(object) else { return };
         match resource {
             Resource::Jobs => {

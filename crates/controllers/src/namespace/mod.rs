@@ -296,7 +296,7 @@ impl<S: Mutation> Namespaces<S> {
                 ending.step = Step::Look(nth + 1);
             }
             (Step::Tell, Reply::Done(bytes)) => {
-                ending.learn(bytes);
+                ending.learn(&bytes);
                 if !ending.found.is_nothing() {
                     return self.wait(&name, now);
                 }
@@ -336,12 +336,12 @@ impl<S: Mutation> Namespaces<S> {
 
 impl Ending {
     /// The object as our own write stored it: the next write builds on it.
-    fn learn(&mut self, bytes: Bytes) {
-        if let Ok(Object { metadata }) = serde_json::from_slice(&bytes)
+    fn learn(&mut self, bytes: &Bytes) {
+        if let Ok(Object { metadata }) = serde_json::from_slice(bytes)
             && metadata.revision() > self.revision
         {
             self.revision = metadata.revision();
-            self.object = bytes;
+            self.object = bytes.clone();
         }
     }
 }

@@ -14,13 +14,13 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
-use serde_json::{Value, json};
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb, bring_forward};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Reply, Stream, Verb, bring_forward};
+use tally_value::{Value, json};
 use view::{ObservedNode, Pod, read_node, read_pod};
 
 /// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
@@ -138,7 +138,7 @@ impl<S: Mutation> PodGc<S> {
         self.nodes.is_complete() && self.pods.is_complete()
     }
 
-    fn pod_seen(&mut self, object: &[u8], now: Timestamp) {
+    fn pod_seen(&mut self, object: &Object, now: Timestamp) {
         let Some(pod) = read_pod(object) else { return };
         let key = pod.key();
         match self.pods.observe(pod) {
@@ -172,7 +172,7 @@ impl<S: Mutation> PodGc<S> {
         }
     }
 
-    fn node_seen(&mut self, object: &[u8], now: Timestamp) {
+    fn node_seen(&mut self, object: &Object, now: Timestamp) {
         let Some(node) = read_node(object) else { return };
         let (name, out_of_service) = (node.meta.name.clone(), node.out_of_service);
         if matches!(self.nodes.observe(node), CacheChange::Stale) {

@@ -1,3 +1,5 @@
+use serde_json::{Value, json};
+
 use super::*;
 use tally_runtime::testing::{Probe, done, refused};
 

@@ -6,6 +6,7 @@ use tally_core::time::Timestamp;
 
 use super::{Key, OUT_OF_SERVICE};
 use tally_runtime::cache::{Meta, View};
+use tally_runtime::controller::Object;
 
 pub(super) struct Pod {
     pub meta: Meta,
@@ -131,8 +132,8 @@ impl RawStatus {
     }
 }
 
-pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
-    let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
+pub(super) fn read_pod(object: &Object) -> Option<Pod> {
+    let Raw { metadata, spec, status } = object.read().ok()?;
     let created_at =
         metadata.creation_timestamp.as_ref().and_then(|text| Timestamp::parse(text).ok()).unwrap_or_default();
     let phase = status.phase.clone().unwrap_or_default();
@@ -149,8 +150,8 @@ pub(super) fn read_pod(object: &[u8]) -> Option<Pod> {
     })
 }
 
-pub(super) fn read_node(object: &[u8]) -> Option<ObservedNode> {
-    let Raw { metadata, spec, status } = serde_json::from_slice(object).ok()?;
+pub(super) fn read_node(object: &Object) -> Option<ObservedNode> {
+    let Raw { metadata, spec, status } = object.read().ok()?;
     let tainted = spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE);
     Some(ObservedNode { meta: metadata.meta(), out_of_service: tainted && !status.is_true("Ready") })
 }

@@ -17,7 +17,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use serde_json::{Value, json};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
@@ -26,8 +25,9 @@ use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at, with_condition};
 use tally_runtime::controller::{
-    Call, Controller, Event, Input, Kind, Outbox, Reference, Reply, Stream, Verb, bring_forward,
+    Call, Controller, Event, Input, Kind, Object, Outbox, Reference, Reply, Stream, Verb, bring_forward,
 };
+use tally_value::{Value, json};
 
 /// The maximum number of status writes in flight. They must not delay bindings.
 const MOST_TOLD_AT_ONCE: usize = 8;
@@ -129,7 +129,7 @@ impl<S: Mutation> Scheduler<S> {
         }
     }
 
-    fn node_seen(&mut self, object: &[u8], now: Timestamp) {
+    fn node_seen(&mut self, object: &Object, now: Timestamp) {
         let Some(node) = CandidateNode::read(object).map(Arc::new) else { return };
         let stale = matches!(self.nodes.observe(node.clone()), CacheChange::Stale);
         if !stale && self.places.set(&node) {
@@ -152,7 +152,7 @@ impl<S: Mutation> Scheduler<S> {
         }
     }
 
-    fn pod_seen(&mut self, object: &[u8], now: Timestamp) {
+    fn pod_seen(&mut self, object: &Object, now: Timestamp) {
         let Some(pod) = Pod::read(object) else { return };
         let (namespace, name) = (pod.meta.namespace.clone(), pod.meta.name.clone());
         let uid = pod.meta.uid.clone();

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::amounts::{Amounts, CPU, MEMORY, PODS, Written};
 use super::pod::{Objection, Requirements};
 use tally_runtime::cache::{Meta, View};
+use tally_runtime::controller::Object;
 
 #[derive(Debug)]
 pub(super) struct CandidateNode {
@@ -86,8 +87,8 @@ struct RawCondition {
 }
 
 impl CandidateNode {
-    pub fn read(object: &[u8]) -> Option<Self> {
-        let RawNode { metadata: RawMeta { meta, labels }, spec, status } = serde_json::from_slice(object).ok()?;
+    pub fn read(object: &Object) -> Option<Self> {
+        let RawNode { metadata: RawMeta { meta, labels }, spec, status } = object.read().ok()?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
         let ready = conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True");

@@ -11,6 +11,7 @@ use tally_core::time::Timestamp;
 use super::amounts::{Amounts, PODS, Written};
 use super::node::{CandidateNode, Taint};
 use tally_runtime::cache::{Meta, View};
+use tally_runtime::controller::Object;
 
 /// The scheduler name of Pods that request none.
 const OURS: &str = "default-scheduler";
@@ -260,8 +261,8 @@ fn effective_requests(spec: &RawSpec) -> Amounts {
 
 impl Pod {
     /// None: it cannot be decoded.
-    pub fn read(object: &[u8]) -> Option<Self> {
-        let RawPod { metadata, mut spec, status } = serde_json::from_slice(object).ok()?;
+    pub fn read(object: &Object) -> Option<Self> {
+        let RawPod { metadata, mut spec, status } = object.read().ok()?;
         let phase = status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
         let types = conditions.iter().map(|condition| condition.r#type.clone()).collect();

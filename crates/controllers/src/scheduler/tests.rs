@@ -219,7 +219,7 @@ fn a_pod_takes_what_it_needs_at_most_at_any_time() {
         ),
         (json!({"containers": [{}]}), 0),
     ] {
-        let read = Pod::read(pod("a", 1, json!({"spec": spec})).to_string().as_bytes()).unwrap();
+        let read = Pod::read(&pod("a", 1, json!({"spec": spec})).to_string().into()).unwrap();
         assert_eq!((read.requirements.requests.get("cpu"), read.requirements.requests.get("pods")), (cpu, 1), "{spec}");
     }
 }

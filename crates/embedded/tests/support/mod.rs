@@ -175,10 +175,8 @@ impl Cluster {
                 busy = true;
                 let followed = &mut running.streams[at];
                 let input = match &event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        Input::Apply(kind, object.bytes.clone())
-                    }
-                    WatchEvent::Deleted(object) => Input::Delete(kind, object.bytes.clone()),
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Input::Apply(kind, object.clone()),
+                    WatchEvent::Deleted(object) => Input::Delete(kind, object.clone()),
                     WatchEvent::Bookmark { revision, initial_events_end: true } => {
                         followed.complete = true;
                         Input::InitDone(kind, Revision(*revision))

@@ -4,12 +4,12 @@
 
 use std::hash::BuildHasher;
 
-use serde_json::{Value, json};
 use tally_core::ids::Revision;
 use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Verb};
+use tally_value::{Value, json};
 
 use super::PodWorker;
 use crate::options::NodeOptions;

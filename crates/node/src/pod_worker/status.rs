@@ -1,8 +1,8 @@
 //! The status of a Pod, as a kubelet would write it: a strategic merge patch, so that conditions of other writers stay.
 
-use serde_json::{Map, Value, json};
 use tally_core::pod::Phase;
 use tally_core::time::Timestamp;
+use tally_value::{Map, Value, json};
 
 use super::PodWorker;
 use super::container::{self, Container, KILLED, State};
@@ -46,7 +46,7 @@ impl PodWorker {
             return json!({"phase": name(phase), "reason": "Unreadable", "message": message, "conditions": []});
         }
         let mut status = Map::new();
-        let mut say = |key: &str, value: Value| status.insert(key.to_owned(), value);
+        let mut say = |key: &str, value: Value| status.insert(key, value);
         say("observedGeneration", self.pod.metadata.generation.into());
         say("phase", name(phase).into());
         if self.pod.status.start_time.is_none() {

@@ -156,7 +156,7 @@ mod tests {
             "metadata": {"name": "p", "uid": "u", "resourceVersion": "1"},
             "spec": {"containers": main, "initContainers": init, "volumes": volumes},
         });
-        Pod::read(object.to_string().as_bytes()).unwrap()
+        Pod::read(&object.to_string().into()).unwrap()
     }
 
     fn usage(volumes: &[(&str, u64)], containers: &[(&str, u64)]) -> StorageUsage {

@@ -213,9 +213,9 @@ impl World {
                             self.life.done_for.insert(PodUid::new(pod["metadata"]["uid"].as_str().unwrap()));
                         }
                     }
-                    self.tell(Input::Apply(kind, object.bytes.clone()));
+                    self.tell(Input::Apply(kind, object.clone()));
                 }
-                WatchEvent::Deleted(object) => self.tell(Input::Delete(kind, object.bytes.clone())),
+                WatchEvent::Deleted(object) => self.tell(Input::Delete(kind, object.clone())),
                 WatchEvent::Bookmark { revision, initial_events_end: true } => {
                     self.life.streams[at].complete = true;
                     self.tell(Input::InitDone(kind, Revision(*revision)));
@@ -237,7 +237,7 @@ impl World {
             return false;
         }
         let at = self.rng.usize(0..self.life.requests.len());
-        let Request { id, call } = self.life.requests.swap_remove(at);
+        let Request { id, call, .. } = self.life.requests.swap_remove(at);
         let fate = if self.calm { 99 } else { self.rng.u32(0..100) };
         let reply = match fate {
             0..5 => Reply::Unknown,
@@ -248,10 +248,10 @@ impl World {
             }
             _ => ready(perform(&self.registry, &call)),
         };
-        trace(&format!("fate {fate} {:?} {} {}", call.verb, call.name, String::from_utf8_lossy(&call.body)));
+        trace(&format!("fate {fate} {:?} {} {}", call.verb, call.name, String::from_utf8_lossy(&call.body.text())));
         self.writes += u32::from(call.subresource == "status" && call.kind == Kind::POD);
         if self.calm && call.kind == Kind::POD && !reply.is_done() && !reply.is_conflict() && !reply.is_not_found() {
-            let body = String::from_utf8_lossy(&call.body).into_owned();
+            let body = String::from_utf8_lossy(&call.body.text()).into_owned();
             assert!(call.verb != Verb::StrategicPatch, "{reply:?}: {body}");
         }
         self.check();

@@ -4,11 +4,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
 
-use crate::controller::{Call, Refusal, Reply, Stream};
+use crate::controller::{Call, Object, Refusal, Reply, Stream};
 
 pub trait Api: Send + Sync + 'static {
     type Events: Events;
@@ -48,9 +47,9 @@ pub enum Start {
 #[derive(Clone, Debug)]
 pub enum StreamEvent {
     /// An object as it is now: part of the state, or added or modified.
-    Object(Bytes),
+    Object(Object),
     /// An object as it last was, with the revision of its removal.
-    Gone(Bytes),
+    Gone(Object),
     /// Everything up to here has been delivered. `complete`: the requested state ends here.
     Reached { at: Revision, complete: bool },
     /// The stream ends, for this reason.

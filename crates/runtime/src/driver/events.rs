@@ -346,7 +346,7 @@ mod tests {
 
     fn told(call: Option<Call>) -> Option<(Verb, String, u64)> {
         let call = call?;
-        let body: Value = serde_json::from_slice(&call.body).unwrap();
+        let body: Value = serde_json::from_slice(&call.body.text()).unwrap();
         Some((call.verb, body["message"].as_str().unwrap().to_owned(), body["count"].as_u64().unwrap()))
     }
 
@@ -358,7 +358,7 @@ mod tests {
         let mut say = |message| correlator.correlate("job-controller", &event("a", "R", message), now);
         let first = say("m").unwrap();
         assert_eq!(first.verb, Verb::Create);
-        let body: Value = serde_json::from_slice(&first.body).unwrap();
+        let body: Value = serde_json::from_slice(&first.body.text()).unwrap();
         assert_eq!(body["source"], json!({"component": "job-controller"}));
         assert_eq!(body["involvedObject"]["uid"], "uid-a");
         let again = say("m").unwrap();

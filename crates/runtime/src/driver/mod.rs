@@ -116,7 +116,7 @@ struct Caller<A> {
 }
 
 impl<A: Api> Caller<A> {
-    async fn call(&self, Request { id, call }: Request) -> (RequestId, Response) {
+    async fn call(&self, Request { id, call, .. }: Request) -> (RequestId, Response) {
         let begun = Instant::now();
         let response = self.api.call(&call).await;
         self.observer.request(&call, &response.reply, begun.elapsed());

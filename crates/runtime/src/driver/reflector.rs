@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 
 use super::api::{Start, StreamEvent, WatchError};
 use crate::cache::Meta;
-use crate::controller::{Input, Stream};
+use crate::controller::{Input, Object, Stream};
 
 /// The delay after consecutive failures: 50 ms, 100 ms, 200 ms ... 25.6 s.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -27,7 +26,7 @@ pub struct Reflector<S = NoMutation> {
     stream: Stream,
     revision: Revision,
     /// The newest object; its revision is decoded only when it is needed.
-    newest: Option<Bytes>,
+    newest: Option<Object>,
     /// The state has been received completely.
     complete: bool,
     /// No state older than this is accepted.

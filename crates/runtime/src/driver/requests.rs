@@ -1,7 +1,7 @@
 //! The requests of one controller: how many are in flight at once, how fast they are sent, and which are sent again.
 //! Pure: time is an argument, and the caller sends the requests.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::api::Response;
@@ -16,15 +16,52 @@ pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Requests {
     most_in_flight: usize,
-    /// Requested and not started: creations, and everything else. Their lengths are bounded by the rules of the
-    /// controller. They take turns, so that the first Pod of a small Job does not wait for the releases of a large one.
-    queues: [VecDeque<Request>; 2],
-    /// The queue whose turn it is.
-    turn: usize,
-    /// Started and without a response: sent, or waiting to be sent.
+    /// Requested and not started, by what they are about. Their number is bounded by the rules of the controller.
+    queues: HashMap<u64, Queue, foldhash::fast::FixedState>,
+    /// The queues that are not empty, in the order of their turns.
+    turns: VecDeque<u64>,
+    queued: usize,
+    /// Started and without a response: sent, or to be sent again.
     in_flight: HashMap<RequestId, InFlight, foldhash::fast::FixedState>,
-    /// When those of them that wait are to be sent.
-    waiting: BTreeMap<(Duration, RequestId), Turn>,
+    /// When those that are to be sent again are due.
+    waiting: BTreeSet<(Duration, RequestId)>,
+    /// Those that are due.
+    due: VecDeque<RequestId>,
+    /// The time from which the token holds that was taken for the next request, whichever that will be: a request that comes
+    /// later may have its turn first. A controller waits for one token at a time, so controllers take turns too.
+    token: Option<Duration>,
+}
+
+/// The requests about one thing. Creations come before everything else, as KEP-2307 asks.
+#[derive(Debug, Default)]
+struct Queue {
+    creations: VecDeque<Request>,
+    others: VecDeque<Request>,
+    /// Creations in a row while others wait.
+    row: u32,
+}
+
+/// After so many creations another request has its turn: a Job that creates Pods for minutes must be counted meanwhile.
+const CREATIONS_IN_A_ROW: u32 = 16;
+
+impl Queue {
+    fn push(&mut self, request: Request) {
+        let creates = request.call.verb == Verb::Create && request.call.subresource.is_empty();
+        if creates { self.creations.push_back(request) } else { self.others.push_back(request) }
+    }
+
+    fn pop(&mut self) -> Option<Request> {
+        if self.others.is_empty() || !self.creations.is_empty() && self.row < CREATIONS_IN_A_ROW {
+            self.row = if self.others.is_empty() { 0 } else { self.row + 1 };
+            return self.creations.pop_front();
+        }
+        self.row = 0;
+        self.others.pop_front()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.creations.is_empty() && self.others.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -33,59 +70,69 @@ struct InFlight {
     retries: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// It has a token of the limit, which is valid at the time it waits for.
-    Taken,
-    /// It takes a token at that time.
-    Due,
-}
-
 impl Requests {
     pub fn new(most_in_flight: usize) -> Self {
         Self {
             most_in_flight: most_in_flight.max(1),
-            queues: Default::default(),
-            turn: 0,
+            queues: HashMap::default(),
+            turns: VecDeque::new(),
+            queued: 0,
             in_flight: HashMap::default(),
-            waiting: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            due: VecDeque::new(),
+            token: None,
         }
     }
 
     pub fn extend(&mut self, requests: impl IntoIterator<Item = Request>) {
         for request in requests {
-            self.queues[usize::from(request.call.verb != Verb::Create)].push_back(request);
+            let about = request.about;
+            let queue = self.queues.entry(about).or_default();
+            if queue.is_empty() {
+                self.turns.push_back(about);
+            }
+            queue.push(request);
+            self.queued += 1;
         }
     }
 
+    /// The next request of the queue whose turn it is.
     fn take(&mut self) -> Option<Request> {
-        let chosen = if self.queues[self.turn].is_empty() { 1 - self.turn } else { self.turn };
-        self.turn = 1 - chosen;
-        self.queues[chosen].pop_front()
+        let about = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&about)?;
+        let request = queue.pop()?;
+        self.queued -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&about);
+        } else {
+            self.turns.push_back(about);
+        }
+        Some(request)
+    }
+
+    fn wants_token(&self) -> bool {
+        !self.due.is_empty() || self.queued > 0 && self.in_flight.len() < self.most_in_flight
     }
 
     /// The next request to send now. `now` is the time since the driver started.
     pub fn next(&mut self, limit: &Limit, now: Duration) -> Option<Request> {
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            let ((_, id), turn) = first.remove_entry();
-            let wait = if turn == Turn::Due { limit.take(now) } else { Duration::ZERO };
-            if !wait.is_zero() {
-                self.waiting.insert((now + wait, id), Turn::Taken);
-            } else if let Some(InFlight { call, .. }) = self.in_flight.get(&id) {
-                return Some(Request { id, call: call.clone() });
-            }
+        while let Some((_, id)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
+            self.waiting.pop_first();
+            self.due.push_back(id);
         }
-        while self.in_flight.len() < self.most_in_flight
-            && let Some(Request { id, call }) = self.take()
-        {
-            let wait = limit.take(now);
-            self.in_flight.insert(id, InFlight { call: call.clone(), retries: 0 });
-            if wait.is_zero() {
-                return Some(Request { id, call });
-            }
-            self.waiting.insert((now + wait, id), Turn::Taken);
+        if !self.wants_token() {
+            return None;
         }
-        None
+        if *self.token.get_or_insert_with(|| now + limit.take(now)) > now {
+            return None;
+        }
+        self.token = None;
+        if let Some(id) = self.due.pop_front() {
+            return self.in_flight.get(&id).map(|InFlight { call, .. }| Request { id, call: call.clone(), about: 0 });
+        }
+        let request = self.take()?;
+        self.in_flight.insert(request.id, InFlight { call: request.call.clone(), retries: 0 });
+        Some(request)
     }
 
     /// A request received its response. None: it will be sent again. `spread`, from 0 to 1, prevents requests that
@@ -99,7 +146,7 @@ impl Requests {
         if let Some(wait) = again {
             in_flight.retries += 1;
             let wait = wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + spread / 5.0);
-            self.waiting.insert((now + wait, id), Turn::Due);
+            self.waiting.insert((now + wait, id));
             return None;
         }
         self.in_flight.remove(&id);
@@ -109,12 +156,13 @@ impl Requests {
 
     /// When the next waiting request is to be sent.
     pub fn wake_at(&self) -> Option<Duration> {
-        self.waiting.first_key_value().map(|((at, _), _)| *at)
+        let token = self.token.filter(|_| self.wants_token());
+        self.waiting.first().map(|(at, _)| *at).into_iter().chain(token).min()
     }
 
     /// Requested and not started.
     pub fn queued(&self) -> usize {
-        self.queues.iter().map(VecDeque::len).sum()
+        self.queued
     }
 
     pub fn in_flight(&self) -> usize {
@@ -123,8 +171,11 @@ impl Requests {
 
     /// Drops the requests that were not sent.
     pub fn close(&mut self) {
-        self.queues.iter_mut().for_each(VecDeque::clear);
-        for (_, id) in std::mem::take(&mut self.waiting).into_keys() {
+        self.queues.clear();
+        self.turns.clear();
+        self.queued = 0;
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(_, id)| id);
+        for id in waiting.chain(std::mem::take(&mut self.due)) {
             self.in_flight.remove(&id);
         }
     }
@@ -136,7 +187,15 @@ mod tests {
     use crate::controller::Kind;
 
     fn request(id: u64) -> Request {
-        Request { id: RequestId(id), call: Call::new(Verb::Get, Kind::POD, "ns", "p") }
+        about(0, id)
+    }
+
+    fn about(about: u64, id: u64) -> Request {
+        Request { id: RequestId(id), call: Call::new(Verb::Get, Kind::POD, "ns", "p"), about }
+    }
+
+    fn creation(about: u64, id: u64) -> Request {
+        Request { id: RequestId(id), call: Call::new(Verb::Create, Kind::POD, "ns", ""), about }
     }
 
     fn sent(requests: &mut Requests, limit: &Limit, now: Duration) -> Vec<u64> {
@@ -164,20 +223,53 @@ mod tests {
         assert_eq!((requests.queued(), requests.in_flight()), (0, 2), "what was sent is still waited for");
     }
 
-    /// KEP-2307: creations do not wait behind the releases and status writes of other Jobs, nor those behind creations.
-    #[test]
-    fn creations_and_other_requests_take_turns() {
-        let (mut requests, limit) = (Requests::new(4), Limit::new(0.0, 0));
-        let creation = |id| Request { id: RequestId(id), call: Call::new(Verb::Create, Kind::POD, "ns", "") };
-        requests.extend((0..10_000).map(request));
-        assert_eq!(sent(&mut requests, &limit, millis(0)), [0, 1, 2, 3]);
-        requests.extend((20_000..20_003).map(creation));
+    /// Sends what may be sent, one request in flight at a time.
+    fn order(requests: &mut Requests, count: usize) -> Vec<u64> {
+        let limit = Limit::new(0.0, 0);
         let mut order = Vec::new();
-        for id in 0..6 {
-            assert!(requests.answered(RequestId(id), refused(404, None), millis(1), 0.0).is_some());
-            order.extend(sent(&mut requests, &limit, millis(1)));
+        while order.len() < count {
+            let sent = sent(requests, &limit, millis(1));
+            for id in &sent {
+                assert!(requests.answered(RequestId(*id), refused(404, None), millis(1), 0.0).is_some());
+            }
+            order.extend(sent);
         }
-        assert_eq!(order, [20_000, 4, 20_001, 5, 20_002, 6]);
+        order
+    }
+
+    #[test]
+    fn a_small_job_does_not_wait_for_large_ones() {
+        let mut requests = Requests::new(1);
+        for large in 1..=10 {
+            requests.extend((0..20_000).map(|id| about(large, 100_000 * large + id)));
+        }
+        assert_eq!(order(&mut requests, 10).len(), 10, "each of them has had its turn");
+        requests.extend([creation(99, 1), about(99, 2)]);
+        let order = order(&mut requests, 22);
+        assert_eq!((order[10], order[21]), (1, 2), "after one request of each of the others");
+    }
+
+    /// KEP-2307.
+    #[test]
+    fn creations_of_a_job_come_before_its_other_requests_which_wait_for_a_few_of_them_at_most() {
+        let mut requests = Requests::new(1);
+        requests.extend((0..10).map(request));
+        requests.extend((1000..1040).map(|id| creation(0, id)));
+        let order = order(&mut requests, 50);
+        assert_eq!(order[..16], (1000..1016).collect::<Vec<_>>());
+        assert_eq!((order[16], order[17], order[33]), (0, 1016, 1));
+        assert_eq!(order[42..], [2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn who_gets_a_token_is_decided_when_it_holds() {
+        let (mut requests, limit) = (Requests::new(64), Limit::new(10.0, 1));
+        requests.extend((0..100).map(|id| about(1, id)));
+        assert_eq!(sent(&mut requests, &limit, millis(0)), [0]);
+        requests.extend([about(2, 1000)]);
+        assert_eq!(sent(&mut requests, &limit, millis(100)), [1]);
+        assert_eq!(sent(&mut requests, &limit, millis(200)), [1000], "not behind what is in flight");
+        assert_eq!(sent(&mut requests, &limit, millis(300)), [2]);
     }
 
     #[test]
@@ -190,7 +282,7 @@ mod tests {
         assert_eq!(sent(&mut requests, &limit, millis(100)), [2]);
         assert_eq!(requests.wake_at(), Some(millis(200)));
         requests.close();
-        assert_eq!((requests.in_flight(), requests.wake_at()), (3, None));
+        assert_eq!((requests.in_flight(), requests.wake_at()), (3, None), "what was sent");
     }
 
     #[test]

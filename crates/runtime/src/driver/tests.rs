@@ -99,12 +99,12 @@ impl Controller for Scribe {
         };
         self.told.lock().unwrap().push(line);
         let asks = self.asks.drain(..).enumerate();
-        out.requests.extend(asks.map(|(number, call)| Request { id: RequestId(number as u64), call }));
+        out.requests.extend(asks.map(|(number, call)| Request { id: RequestId(number as u64), call, about: 0 }));
     }
 }
 
 fn object(name: &str, revision: u64) -> StreamEvent {
-    StreamEvent::Object(text(name, revision))
+    StreamEvent::Object(text(name, revision).into())
 }
 
 fn text(name: &str, revision: u64) -> Bytes {
@@ -164,7 +164,7 @@ async fn a_stream_that_ends_goes_on_where_it_was() {
     check(
         vec![
             Ok(vec![object("a", 90), complete(100), object("b", 101)]),
-            Ok(vec![StreamEvent::Gone(text("b", 102))]),
+            Ok(vec![StreamEvent::Gone(text("b", 102).into())]),
             Ok(vec![bookmark(110)]),
         ],
         &["listing", "a", "listed 100", "b", "-b", "reached 110"],
@@ -355,7 +355,7 @@ async fn pokes_and_news_that_never_stop_take_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_breaks_stops_the_others_and_is_heard_of() {
-    let broken = StreamEvent::Object(Bytes::from_static(b"no object"));
+    let broken = StreamEvent::Object("no object".into());
     let script = script(vec![Ok(vec![broken])]);
     let scribe = || Box::new(Scribe { told: Arc::default(), asks: Vec::new() }) as Box<dyn Controller>;
     let forever = std::future::pending();

@@ -238,7 +238,7 @@ mod tests {
             if plural == "jobs" && number == count - 1 {
                 object["spec"]["managedBy"] = "example.com/other".into();
             }
-            Object { bytes: object.to_string().into() }
+            Bytes::from(object.to_string()).into()
         };
         (0..count).map(object).collect()
     }

@@ -190,7 +190,7 @@ mod tests {
     fn a_list_in_pieces_has_the_length_that_it_says() {
         let pod = |number: usize, size: usize| {
             let object = json!({"metadata": {"name": format!("p-{number}"), "annotations": {"a": "x".repeat(size)}}});
-            Object { bytes: object.to_string().into() }
+            Bytes::from(object.to_string()).into()
         };
         let structure = protobuf::structure("v1", "Pod").unwrap();
         let metadata = json!({"resourceVersion": "7", "continue": "abc", "remainingItemCount": 3});

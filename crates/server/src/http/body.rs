@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn lists_of_any_length_come_out_whole() {
         for (count, size) in [(0, 0), (1, 10), (3, PIECE - 1), (3, PIECE), (3, PIECE + 1), (10_000, 40)] {
-            let item = Object { bytes: Bytes::from("x".repeat(size)) };
+            let item = Object::from(Bytes::from("x".repeat(size)));
             let mut list = List::new(Bytes::from_static(b"["), vec![item; count], b"]");
             let (promised, mut got, mut pieces) = (list.left, Vec::new(), 0);
             while let Some(piece) = list.piece() {

@@ -213,8 +213,8 @@ impl RequestContext<'_> {
                     return Ok(encode::document(201, &question.answer(self, &body, format)?, response_format));
                 }
                 let written = match self.verb {
-                    Verb::Create => registry.create(target, &body, format, &options).await?,
-                    _ => registry.update(target, &body, format, &options).await?,
+                    Verb::Create => registry.create(target, &body[..], format, &options).await?,
+                    _ => registry.update(target, &body[..], format, &options).await?,
                 };
                 self.written(written, response_format)
             }
@@ -222,7 +222,7 @@ impl RequestContext<'_> {
                 let kind = negotiate::patch(self.headers)?;
                 let (body, _seat) = self.receive(body).await?;
                 let options = self.write_options(Write::Patch(kind))?;
-                let written = registry.patch(target, &body, kind, &options).await?;
+                let written = registry.patch(target, &body[..], kind, &options).await?;
                 self.written(written, response_format)
             }
             Verb::Delete => {

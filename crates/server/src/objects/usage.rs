@@ -89,7 +89,7 @@ fn described(resource: &Resource) -> Result<&'static Resource, StatusError> {
 }
 
 fn to_object(value: Value) -> Object {
-    Object { bytes: value.to_string().into() }
+    bytes::Bytes::from(value.to_string()).into()
 }
 
 impl Measurement<'_> {

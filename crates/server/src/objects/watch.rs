@@ -186,5 +186,5 @@ fn bookmark(resource: &Resource, revision: u64, initial_events_end: bool) -> Obj
     let structure = schema().kind(resource.group, resource.version, resource.kind);
     let mut object = structure.map(|structure| structure.zero().clone()).unwrap_or_else(|| json!({}));
     object["metadata"] = metadata;
-    Object { bytes: object.to_string().into() }
+    Bytes::from(object.to_string()).into()
 }

@@ -230,12 +230,12 @@ fn strip_precondition<S: Mutation>(mutation: S, call: &mut Call) {
     };
     if call.kind == Kind::POD
         && mutation.injects(bug)
-        && let Ok(mut body) = serde_json::from_slice::<Value>(&call.body)
+        && let Ok(mut body) = serde_json::from_slice::<Value>(&call.body.text())
     {
         if let Some(fields) = body.pointer_mut(within).and_then(Value::as_object_mut) {
             fields.remove("resourceVersion");
         }
-        call.body = body.to_string().into();
+        call.body = (&body).into();
     }
 }
 

@@ -76,7 +76,7 @@ impl<S: Mutation> World<S> {
             Source::State { at: revision, rest } => {
                 let revision = *revision;
                 if let Some(version) = rest.pop_front() {
-                    self.hears(at, stream, Heard::Object(shown(&version)));
+                    self.hears(at, stream, Heard::Object(shown(&version).into()));
                     return true;
                 }
                 let log = self.api.archive.log(&kind);
@@ -93,7 +93,8 @@ impl<S: Mutation> World<S> {
                     self.trace.say(|| format!("{name} sees {end}{}", describe_bytes(kind, &version.bytes)));
                 }
                 let bytes = shown(&version);
-                self.hears(at, stream, if version.gone { Heard::Gone(bytes) } else { Heard::Object(bytes) });
+                let heard = if version.gone { Heard::Gone(bytes.into()) } else { Heard::Object(bytes.into()) };
+                self.hears(at, stream, heard);
             }
         }
         true

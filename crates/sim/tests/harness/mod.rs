@@ -476,7 +476,7 @@ impl Cluster {
         let kind = resource.kind();
         self.tell(replica, Input::Init(kind));
         for version in self.api.archive.state_at(&kind, at).into_values() {
-            self.tell(replica, Input::Apply(kind, version.bytes.clone()));
+            self.tell(replica, Input::Apply(kind, version.bytes.clone().into()));
         }
         self.tell(replica, Input::InitDone(kind, at));
         let log = self.api.archive.log(&kind);
@@ -514,7 +514,7 @@ impl Cluster {
         let news = &self.api.archive.log(&kind)[self.replicas[replica].cursors[at]..];
         let inputs: Vec<Input> = news
             .iter()
-            .map(|version| (version.gone, version.bytes.clone()))
+            .map(|version| (version.gone, version.bytes.clone().into()))
             .map(|(gone, bytes)| if gone { Input::Delete(kind, bytes) } else { Input::Apply(kind, bytes) })
             .collect();
         self.replicas[replica].cursors[at] += inputs.len();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_core::time::Timestamp;
 use tally_explain::Explanation;
@@ -265,7 +264,7 @@ pub async fn act(remote: &Remote, namespace: &str, name: &str, action: &Action) 
             (Verb::MergePatch, json!({"spec": {"parallelism": to}}), format!("has the parallelism {to}"))
         }
     };
-    let call = Call { body: Bytes::from(body.to_string()), ..Call::new(verb, Kind::JOB, namespace, name) };
+    let call = Call::new(verb, Kind::JOB, namespace, name).body(&body);
     match remote.call(&call).await.reply {
         Reply::Refused(refusal) => refusal.message,
         Reply::Unknown => "there was no answer; look whether it has changed".to_owned(),

@@ -87,7 +87,7 @@ fn needed(call: &Call) -> BTreeSet<Right> {
     };
     let mut rights = BTreeSet::from([right(call.kind.group, &resource, verb)]);
     // blockOwnerDeletion: the writer must be allowed to set the finalizers of the owner.
-    let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    let body: Value = serde_json::from_slice(&call.body.text()).unwrap_or_default();
     let owners = body["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     for owner in owners.iter().filter(|owner| owner["blockOwnerDeletion"] == true) {
         assert_eq!((&owner["apiVersion"], &owner["kind"]), (&json!("batch/v1"), &json!("Job")));

@@ -149,7 +149,7 @@ fn what_did_not_survive_three_restarts_has_failed_and_is_counted() {
 #[test]
 fn nothing_is_released_before_it_is_on_record_what_it_did_not_survive() {
     let options = NodeOptions { release_lost: true, ..NodeOptions::new("n") };
-    let pod = Pod::read(of_a_job(one("Never")).to_string().as_bytes()).unwrap();
+    let pod = Pod::read(&of_a_job(one("Never")).to_string().into()).unwrap();
     let mut machine = PodWorker::adopt(pod, &[found("c", 0, None)], begin());
     let asks = |machine: &mut PodWorker| {
         machine.proceed(None, &options, begin(), &mut Effects::default());
@@ -225,7 +225,7 @@ fn what_is_released_while_something_else_holds_it_has_failed() {
     bench.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
     bench.pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     bench.stored();
-    let held = Pod::read(bench.pod.to_string().as_bytes()).unwrap();
+    let held = Pod::read(&bench.pod.to_string().into()).unwrap();
     bench.machine.removed(WriteOutcome::Done(Some(Box::new(held))), bench.now);
     bench.pass(10_000);
     assert_eq!(bench.log.last().unwrap(), "Failed(Terminated)[c=143]");
@@ -290,7 +290,7 @@ fn a_write_that_changed_no_condition_is_made_again_too() {
     let Some(PodRequest::Write(call)) = bench.machine.next_request(false, &bench.options, bench.now) else {
         panic!("no write")
     };
-    assert_eq!(serde_json::from_slice::<Value>(&call.body).unwrap()["status"]["conditions"], json!([]));
+    assert_eq!(serde_json::from_slice::<Value>(&call.body.text()).unwrap()["status"]["conditions"], json!([]));
     bench.machine.written(WriteOutcome::Failed, bench.now);
     bench.pass(60_000);
     assert_eq!(bench.log.join(", "), "prepare, start c/0, Running[c=Ready], start c/1, Running[c=Readyx1]");

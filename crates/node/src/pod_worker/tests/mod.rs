@@ -55,7 +55,7 @@ impl Bench {
     /// With this number of restarts that ended earlier Pods of the attempt.
     fn after(restarts: u32, options: NodeOptions, pod: Value, found: &[Found], slow: bool) -> Self {
         let now = begin();
-        let mut machine = PodWorker::adopt(Pod::read(pod.to_string().as_bytes()).unwrap(), found, now);
+        let mut machine = PodWorker::adopt(Pod::read(&pod.to_string().into()).unwrap(), found, now);
         machine.continue_from(restarts);
         let mut bench = Self {
             machine,
@@ -167,20 +167,20 @@ impl Bench {
                 self.machine.read(source, Ok(object), self.now);
             }
             PodRequest::Write(call) => {
-                let body: Value = serde_json::from_slice(&call.body).unwrap();
+                let body: Value = serde_json::from_slice(&call.body.text()).unwrap();
                 assert_eq!(body["metadata"]["resourceVersion"], self.pod["metadata"]["resourceVersion"]);
                 if body.get("status").is_none() {
                     self.pod["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
                     self.log.push(format!("keep {}", body["metadata"]["finalizers"]));
                     self.stored();
-                    let pod = Pod::read(self.pod.to_string().as_bytes()).unwrap();
+                    let pod = Pod::read(&self.pod.to_string().into()).unwrap();
                     return self.machine.written(WriteOutcome::Done(Some(Box::new(pod))), self.now);
                 }
                 self.writes.push(body["status"].clone());
                 merge(&mut self.pod["status"], &body["status"]);
                 self.log.push(shown(&self.pod["status"]));
                 self.stored();
-                let pod = Pod::read(self.pod.to_string().as_bytes()).unwrap();
+                let pod = Pod::read(&self.pod.to_string().into()).unwrap();
                 self.machine.written(WriteOutcome::Done(Some(Box::new(pod))), self.now);
             }
             PodRequest::Remove(_) => {
@@ -197,7 +197,7 @@ impl Bench {
 
     fn changed(&mut self) {
         self.stored();
-        self.machine.observe(Pod::read(self.pod.to_string().as_bytes()).unwrap());
+        self.machine.observe(Pod::read(&self.pod.to_string().into()).unwrap());
     }
 
     fn pass(&mut self, millis: i64) {

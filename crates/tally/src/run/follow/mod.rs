@@ -446,7 +446,7 @@ pub fn resource(group: &str, plural: &str) -> Result<&'static Resource, RunError
 }
 
 fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
-    serde_json::from_slice(&object.bytes).ok()
+    object.read().ok()
 }
 
 fn look_at_log(logs: &dyn Logs, failure: &mut PodFailure) {

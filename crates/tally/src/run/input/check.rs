@@ -82,7 +82,7 @@ pub async fn check(mut documents: Vec<Document>, runs_on: RunsOn) -> Result<Chec
         match scratch.create(target, body.as_bytes(), Format::Json, &write_options()).await {
             Ok(written) => {
                 warnings.extend(written.warnings.iter().map(|text| format!("{}: {text}", document.title())));
-                objects.push(Checked { made: written.object.read(), document });
+                objects.push(Checked { made: written.object.plain(), document });
             }
             // `twice` has reported it.
             Err(failure) if failure.reason == "AlreadyExists" => {}

@@ -8,14 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tally_core::backoff::BackoffNotice;
 use tally_core::time::Timestamp;
 use tally_remote::{Remote, Watch, WatchScope};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Stream};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Stream};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
@@ -138,7 +137,7 @@ impl Watcher {
         });
     }
 
-    fn applied(&mut self, kind: Kind, object: &Bytes) {
+    fn applied(&mut self, kind: Kind, object: &Object) {
         let Some(uid) = Meta::of(object).map(|meta| meta.uid.to_string()) else { return };
         if let Some(listed) = self.listed.get_mut(kind.plural) {
             listed.insert(uid.clone());
@@ -331,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str, phase: &str) -> Bytes {
+    fn pod(uid: &str, phase: &str) -> Object {
         json!({"metadata": {"name": uid, "uid": uid}, "status": {"phase": phase}}).to_string().into()
     }
 

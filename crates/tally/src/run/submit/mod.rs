@@ -119,7 +119,7 @@ async fn step(
     let document = &checked.document;
     let there: Option<Value> = match document.name() {
         "" => None,
-        _ => registry.get(target(checked), ReadAt::Newest).ok().map(|object| object.read()),
+        _ => registry.get(target(checked), ReadAt::Newest).ok().map(|object| object.plain()),
     };
     if document.is_list() {
         // Its name is made of its content.
@@ -181,7 +181,7 @@ fn has_its_sources(registry: &Registry, all: &CheckedObjects, checked: &Checked)
             let resource = catalog::find_kind("", "v1", kind)?;
             registry.get(Target::new(resource, document.namespace(), name), ReadAt::Newest).ok()
         };
-        comes.map(|other| other.made.clone()).or_else(|| there().map(|object| object.read()))
+        comes.map(|other| other.made.clone()).or_else(|| there().map(|object| object.plain()))
     };
     let missing = missing(&document.object, find);
     if missing.is_empty() { Ok(()) } else { Err(RunError::Input(complain(document, &missing))) }
@@ -252,7 +252,7 @@ async fn make(registry: &Registry, checked: &Checked) -> Result<Option<Submitted
     let collection = Target { name: "", ..target(checked) };
     let written = registry.create(collection, body.as_bytes(), Format::Json, &write_options()).await?;
     let job = checked.document.is_job();
-    Ok(job.then(|| SubmittedJob { part, ..SubmittedJob::of(&written.object.read(), Submission::Created) }))
+    Ok(job.then(|| SubmittedJob { part, ..SubmittedJob::of(&written.object.plain(), Submission::Created) }))
 }
 
 impl SubmittedJob {
@@ -301,7 +301,7 @@ pub fn jobs() -> Result<&'static Resource, RunError> {
 pub fn unfinished(registry: &Registry, known: &[SubmittedJob]) -> Result<Vec<SubmittedJob>, RunError> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
-    let all: Vec<Value> = listing.items.iter().map(Object::read).collect();
+    let all: Vec<Value> = listing.items.iter().map(Object::plain).collect();
     let list = |job: &Value| Some((job["metadata"]["namespace"].clone(), ListPart::of(job)?.of));
     // A suspended Job waits until a user resumes it, which cannot happen here.
     let is_open = |job: &Value| !is_finished(job) && job["spec"]["suspend"] != true;

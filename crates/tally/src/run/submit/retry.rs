@@ -91,7 +91,7 @@ impl From<RetryError> for RunError {
 pub fn stored(registry: &Registry) -> Result<Vec<Value>, RunError> {
     let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
     let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
-    Ok(listing.items.iter().map(Object::read).collect())
+    Ok(listing.items.iter().map(Object::plain).collect())
 }
 
 fn name_of(job: &Value) -> &str {
