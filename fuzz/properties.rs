@@ -110,7 +110,7 @@ fn check_body(job: &JobView, index: Option<u32>) {
     let pod = NewPod { name: "pod".into(), index, failure_count: index, ignored_failure_count: 1 };
     match pod_body(job, &pod, index.is_none()) {
         Ok(body) => {
-            let body: Body = serde_json::from_slice(&body).expect("the body is a Pod");
+            let body: Body = Body::deserialize(&body).expect("the body is a Pod");
             assert_eq!(body.kind, "Pod");
             assert_eq!(body.metadata.owner_references[0].uid, job.uid.to_string());
             assert!(body.metadata.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER));

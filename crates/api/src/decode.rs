@@ -10,6 +10,7 @@
 
 pub(crate) mod base64;
 pub(crate) mod conform;
+pub(crate) mod conformed;
 pub(crate) mod json;
 mod times;
 pub mod tree;
@@ -93,6 +94,14 @@ pub fn decode_as<'a>(
         ReadError::Kind { version, kind, why } => cannot_handle(&version, &kind, target.2, &why),
         ReadError::Version(why) => StatusError::bad_request(why),
     };
+    if let Sent::Tree(Value::Object(object)) = body
+        && let Some(structure) = schema().kind(group, version, kind)
+        && object.get("kind").is_some_and(|it| it == kind)
+        && object.get("apiVersion").is_some_and(|it| *it == group_version(group, version))
+        && conformed::is_conformed(structure, object)
+    {
+        return Ok(Decoded { object: object.clone().into(), warnings: Vec::new(), unsettled: false });
+    }
     let value;
     let (node, mut told) = match (body, format) {
         (Sent::Tree(tree), _) => (JsonNode::from(tree), Vec::new()),

@@ -318,15 +318,49 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// What there is at the ends of a value, with its key.
+fn scalars(value: &Value, key: &str, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, inner)| scalars(inner, key, found)),
+        Value::Array(items) => items.iter().for_each(|inner| scalars(inner, key, found)),
+        Value::String(text) => found.push((key.to_owned(), text.to_string())),
+        other => found.push((key.to_owned(), other.to_string())),
+    }
+}
+
 proptest! {
     #[test]
-    fn facets_of_text_are_facets_of_the_object(object in json_value()) {
-        for resource in [resource("", "pods"), resource("", "events"), resource("", "secrets"), resource("x", "y")] {
-            let text = object.to_string();
+    fn an_object_is_selected_by_its_text_as_by_its_tree(
+        fields in json_value(),
+        labels in prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..4),
+    ) {
+        let labels: Value = labels.into_iter().collect();
+        let text = json!({"metadata": {"labels": labels}}).to_string();
+        // The values of stored labels are texts.
+        for (text, has_labels) in [(fields.to_string(), false), (text, true)] {
             // Converted to text and back, because a number may lose digits.
             let object: Value = serde_json::from_str(&text).unwrap();
-            let read = Facets::read(&resource, text.as_bytes());
-            prop_assert_eq!(read, object.is_object().then(|| Facets::of(&resource, &object)));
+            if !object.is_object() {
+                continue;
+            }
+            let mut values = vec![(String::new(), String::new())];
+            scalars(&object, "", &mut values);
+            for (resource, fields) in [
+                (resource("", "pods"), &["metadata.name", "spec.nodeName", "spec.hostNetwork", "status.phase", "status.podIPs"][..]),
+                (resource("", "events"), &["type", "reason", "source", "involvedObject.kind", "reportingComponent"]),
+                (resource("x", "y"), &["metadata.namespace"]),
+            ] {
+                for (key, value) in &values {
+                    let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+                    let by_field = fields.iter().map(|field| Filter::parse(&resource, "", &format!("{field}={value}")));
+                    let by_label = [format!("{key}={value}"), format!("!{key}"), format!("{key} in (a,b)")];
+                    let by_label = by_label.iter().filter(|_| has_labels).map(|label| Filter::parse(&resource, label, ""));
+                    for filter in by_field.chain(by_label).filter_map(Result::ok) {
+                        let by_text = filter.matches_stored(&resource, text.as_bytes());
+                        prop_assert_eq!(by_text, filter.matches_object(&resource, &object), "{:?} {}", filter, text);
+                    }
+                }
+            }
         }
     }
 

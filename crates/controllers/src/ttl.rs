@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use memchr::memmem;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::lifetime::{self, DEFAULT_TTL, POD_TTL};
@@ -80,8 +81,11 @@ enum Step {
 }
 
 /// Whether the object may have the annotation: most Pods have none, and need not be decoded.
-fn mentions(bytes: &[u8], annotation: &str) -> bool {
-    bytes.windows(annotation.len()).any(|part| part == annotation.as_bytes())
+fn mentions(object: &controller::Object, annotation: &str) -> bool {
+    match &object.tree {
+        Some(tree) => tree["metadata"]["annotations"].get(annotation).is_some(),
+        None => memmem::find(&object.bytes, annotation.as_bytes()).is_some(),
+    }
 }
 
 impl Default for TtlController {

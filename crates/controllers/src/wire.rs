@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
@@ -26,7 +25,7 @@ pub enum Action {
     CreatePod {
         namespace: CompactString,
         name: CompactString,
-        body: Vec<u8>,
+        body: Value,
     },
     /// The change is conditional on `uid` (and `revision`): a Pod with the same name is not the same Pod.
     PatchPod {
@@ -124,7 +123,7 @@ pub fn call(action: &Action) -> Call {
     let pods = |verb, namespace: &str, name: &str| Call::new(verb, Kind::POD, namespace, name);
     let jobs = |verb, namespace: &str, name: &str| Call::new(verb, Kind::JOB, namespace, name);
     match action {
-        Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "").body(Bytes::from(body.clone())),
+        Action::CreatePod { namespace, body, .. } => pods(Verb::Create, namespace, "").body(body),
         Action::PatchPod { namespace, name, uid, revision, change } => {
             pods(Verb::StrategicPatch, namespace, name).body(&pod_patch(uid.as_ref(), *revision, change))
         }
@@ -419,7 +418,7 @@ mod tests {
         let other = "the UID in the precondition (a) does not match the UID in record (b).";
         assert!(matches!(refusal(&delete, &refused(409, "Conflict", other, &[])), Answer::Gone));
         assert!(matches!(refusal(&read, &refused(422, "Invalid", "", &[("metadata.uid", "")])), Answer::Gone));
-        let create = Action::CreatePod { namespace: "ns".into(), name: "p".into(), body: Vec::new() };
+        let create = Action::CreatePod { namespace: "ns".into(), name: "p".into(), body: Value::Null };
         let namespace = refused(404, "NotFound", "namespaces \"ns\" not found", &[]);
         assert!(matches!(refusal(&create, &namespace), Answer::Refused { code: 404, .. }));
         for code in [500, 502, 504] {

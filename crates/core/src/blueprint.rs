@@ -1,15 +1,9 @@
-//! The Pod that a Job's template describes, as the JSON body of the create request (CREATE-1 to 6).
+//! The Pod that a Job's template describes, as the body of the create request (CREATE-1 to 6).
 //!
-//! The template is decoded only where something must be added; every other part is copied byte for byte. So unknown
-//! fields survive, numbers keep their notation, and a large template costs little more than its length.
-
-use std::borrow::Cow;
-use std::fmt;
+//! The template is a tree that all Pods of the Job share: what is not changed is not copied, and unknown fields survive.
 
 use compact_str::{CompactString, ToCompactString};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::value::RawValue;
+use tally_value::{Map, Value, json};
 use thiserror::Error;
 
 use crate::ids::CompletionIndex;
@@ -50,61 +44,51 @@ pub enum BlueprintError {
 
 /// The body of the request that creates this Pod. With `start_gate` it is created behind that gate (TTL-23), unless the
 /// template names its node: the API refuses such a Pod with a gate.
-pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Vec<u8>, BlueprintError> {
-    let mut template = Object::read(Some(&job.spec.template.0), "spec.template")?;
-    let mut from = Object::read(template.take("metadata"), "spec.template.metadata")?;
-    let mut labels = Object::read(from.take("labels"), "spec.template.metadata.labels")?;
-    let mut annotations = Object::read(from.take("annotations"), "spec.template.metadata.annotations")?;
-    let finalizers = list(from.take("finalizers"), "spec.template.metadata.finalizers")?;
-    let spec = template.take("spec");
+pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, BlueprintError> {
+    let template = job.spec.template.tree().map_err(|problem| unreadable("spec.template", problem))?;
+    let template = map(Some(template), "spec.template")?;
+    let from = map(template.get("metadata"), "spec.template.metadata")?;
+    let mut labels = map(from.get("labels"), "spec.template.metadata.labels")?;
+    let mut annotations = map(from.get("annotations"), "spec.template.metadata.annotations")?;
+    let finalizers = list(from.get("finalizers"), "spec.template.metadata.finalizers")?;
+    let mut spec = map(template.get("spec"), "spec.template.spec")?;
 
     if let Some(index) = pod.index {
-        let text = index.to_compact_string();
-        labels.set(INDEX_ANNOTATION, Part::Text(text.clone()));
-        annotations.set(INDEX_ANNOTATION, Part::Text(text));
+        let text = Value::from(index.to_compact_string());
+        labels.insert(INDEX_ANNOTATION, text.clone());
+        annotations.insert(INDEX_ANNOTATION, text);
+        add_index(&mut spec, job, index)?;
     }
     if let Some(count) = pod.failure_count {
-        annotations.set(FAILURE_COUNT_ANNOTATION, Part::Text(count.to_compact_string()));
+        annotations.insert(FAILURE_COUNT_ANNOTATION, count.to_compact_string().into());
         if pod.ignored_failure_count > 0 {
             let ignored = pod.ignored_failure_count.to_compact_string();
-            annotations.set(IGNORED_FAILURE_COUNT_ANNOTATION, Part::Text(ignored));
+            annotations.insert(IGNORED_FAILURE_COUNT_ANNOTATION, ignored.into());
         }
     }
-    if labels.0.is_empty() {
+    if labels.is_empty() {
         return Err(BlueprintError::NoLabels);
     }
+    if start_gate {
+        add_start_gate(&mut spec)?;
+    }
 
-    let mut metadata = Object::default();
-    metadata.set("generateName", Part::Text(generate_name(&job.name, pod.index).into()));
-    metadata.set("name", Part::Text(pod.name.clone()));
-    metadata.set("namespace", Part::Text(job.namespace.clone()));
-    metadata.set("labels", Part::Object(labels));
-    if !annotations.0.is_empty() {
-        metadata.set("annotations", Part::Object(annotations));
+    let mut metadata = Map::new();
+    if !annotations.is_empty() {
+        metadata.insert("annotations", annotations.into());
     }
     let finalizers = with_tracking(finalizers, !job.legacy)?;
     if !finalizers.is_empty() {
-        metadata.set("finalizers", Part::List(finalizers));
+        metadata.insert("finalizers", finalizers.into());
     }
+    metadata.insert("generateName", generate_name(&job.name, pod.index).into());
+    metadata.insert("labels", labels.into());
+    metadata.insert("name", pod.name.clone().into());
+    metadata.insert("namespace", job.namespace.clone().into());
     // The owner references of the template are not copied: they are not the Pod's owners.
-    metadata.set("ownerReferences", Part::List(vec![Part::Object(owner(job))]));
-
-    let spec = match pod.index {
-        Some(index) => Part::Object(indexed_spec(spec, job, index)?),
-        None if start_gate => Part::Object(Object::read(spec, "spec.template.spec")?),
-        None => spec.map_or_else(|| Part::Object(Object::default()), Part::Raw),
-    };
-    let spec = match spec {
-        Part::Object(spec) if start_gate => Part::Object(with_start_gate(spec)?),
-        spec => spec,
-    };
-    let body = Object(vec![
-        ("apiVersion".into(), Part::Text("v1".into())),
-        ("kind".into(), Part::Text("Pod".into())),
-        ("metadata".into(), Part::Object(metadata)),
-        ("spec".into(), spec),
-    ]);
-    serde_json::to_vec(&body).map_err(|problem| unreadable("spec.template", problem))
+    metadata.insert("ownerReferences", json!([owner(job)]));
+    // The empty status is what the API shows of a Pod without one: a body in this form need not be conformed.
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}))
 }
 
 /// The prefix that a client sees as generateName. For an Indexed Job the Job's name is truncated so that the server,
@@ -135,208 +119,84 @@ fn is_name_prefix(name: &str) -> bool {
 }
 
 /// CREATE-4: the host name contains the index, and every container has the index as an environment variable.
-fn indexed_spec<'a>(
-    spec: Option<&'a RawValue>,
-    job: &JobView,
-    index: CompletionIndex,
-) -> Result<Object<'a>, BlueprintError> {
-    let mut spec = Object::read(spec, "spec.template.spec")?;
-    spec.set("hostname", Part::Text(compact_str::format_compact!("{}-{index}", job.name)));
+fn add_index(spec: &mut Map, job: &JobView, index: CompletionIndex) -> Result<(), BlueprintError> {
+    spec.insert("hostname", compact_str::format_compact!("{}-{index}", job.name).into());
     for (field, path) in
         [("initContainers", "spec.template.spec.initContainers"), ("containers", "spec.template.spec.containers")]
     {
-        let Some(containers) = spec.take(field) else {
+        if !spec.contains_key(field) {
             continue;
-        };
-        let containers = list(Some(containers), path)?
-            .into_iter()
-            .map(|container| with_index_variable(container, path).map(Part::Object))
-            .collect::<Result<_, _>>()?;
-        spec.set(field, Part::List(containers));
+        }
+        let mut containers = list(spec.get(field), path)?;
+        for container in &mut containers {
+            add_index_variable(container, path)?;
+        }
+        spec.insert(field, containers.into());
     }
-    Ok(spec)
+    Ok(())
 }
 
-fn with_index_variable<'a>(container: &'a RawValue, path: &'static str) -> Result<Object<'a>, BlueprintError> {
-    #[derive(serde::Deserialize)]
-    struct Variable {
-        #[serde(default)]
-        name: Option<CompactString>,
+fn add_index_variable(container: &mut Value, path: &'static str) -> Result<(), BlueprintError> {
+    let Value::Object(container) = container else { return Err(unreadable(path, "a container is not an object")) };
+    let mut variables = list(container.get("env"), path)?;
+    if !variables.iter().all(Value::is_object) {
+        return Err(unreadable(path, "a variable of env is not an object"));
     }
-    let mut container = Object::read(Some(container), path)?;
-    let mut variables = Vec::new();
-    let mut has_index = false;
-    for raw in list(container.take("env"), path)? {
-        let variable: Variable = serde_json::from_str(raw.get()).map_err(|problem| unreadable(path, problem))?;
-        has_index |= variable.name.as_deref() == Some(INDEX_VARIABLE);
-        variables.push(Part::Raw(raw));
+    if !variables.iter().any(|variable| variable["name"] == INDEX_VARIABLE) {
+        variables.push(json!({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": INDEX_FIELD}}}));
     }
-    if !has_index {
-        variables.push(Part::Object(index_variable()));
-    }
-    container.set("env", Part::List(variables));
-    Ok(container)
-}
-
-fn index_variable() -> Object<'static> {
-    let field = Object(vec![("fieldPath".into(), Part::Text(INDEX_FIELD.into()))]);
-    let source = Object(vec![("fieldRef".into(), Part::Object(field))]);
-    Object(vec![("name".into(), Part::Text(INDEX_VARIABLE.into())), ("valueFrom".into(), Part::Object(source))])
+    container.insert("env", variables.into());
+    Ok(())
 }
 
 /// The finalizers of the template, and the tracking finalizer exactly if the Pod is tracked with it (GATE-8).
-fn with_tracking(finalizers: Vec<&RawValue>, track: bool) -> Result<Vec<Part<'_>>, BlueprintError> {
-    let mut tracked = false;
-    let mut parts = Vec::new();
-    for finalizer in finalizers {
-        let name: CompactString = serde_json::from_str(finalizer.get())
-            .map_err(|problem| unreadable("spec.template.metadata.finalizers", problem))?;
-        let tracking = name == TRACKING_FINALIZER;
-        tracked |= tracking;
-        if track || !tracking {
-            parts.push(Part::Raw(finalizer));
-        }
+fn with_tracking(mut finalizers: Vec<Value>, track: bool) -> Result<Vec<Value>, BlueprintError> {
+    if !finalizers.iter().all(Value::is_string) {
+        return Err(unreadable("spec.template.metadata.finalizers", "a finalizer is not a text"));
     }
-    if track && !tracked {
-        parts.push(Part::Text(TRACKING_FINALIZER.into()));
+    if !track {
+        finalizers.retain(|finalizer| *finalizer != TRACKING_FINALIZER);
+    } else if !finalizers.iter().any(|finalizer| *finalizer == TRACKING_FINALIZER) {
+        finalizers.push(TRACKING_FINALIZER.into());
     }
-    Ok(parts)
+    Ok(finalizers)
 }
 
-fn with_start_gate(mut spec: Object<'_>) -> Result<Object<'_>, BlueprintError> {
-    let node = |part: &Part<'_>| matches!(part, Part::Raw(raw) if !matches!(raw.get(), "null" | "\"\""));
-    if spec.0.iter().any(|(key, part)| key == "nodeName" && node(part)) {
-        return Ok(spec);
+fn add_start_gate(spec: &mut Map) -> Result<(), BlueprintError> {
+    if spec.get("nodeName").is_some_and(|node| !node.is_null() && *node != "") {
+        return Ok(());
     }
-    let gates = list(spec.take("schedulingGates"), "spec.template.spec.schedulingGates")?;
-    let own = Object(vec![("name".into(), Part::Text(START_GATE.into()))]);
-    let is_own = |gate: &&RawValue| serde_json::from_str::<Gate>(gate.get()).is_ok_and(|gate| gate.name == START_GATE);
-    let others = gates.into_iter().filter(|gate| !is_own(gate)).map(Part::Raw);
-    spec.set("schedulingGates", Part::List(others.chain([Part::Object(own)]).collect()));
-    Ok(spec)
+    let mut gates = list(spec.get("schedulingGates"), "spec.template.spec.schedulingGates")?;
+    gates.retain(|gate| gate["name"] != START_GATE);
+    gates.push(json!({"name": START_GATE}));
+    spec.insert("schedulingGates", gates.into());
+    Ok(())
 }
 
-#[derive(serde::Deserialize)]
-struct Gate {
-    #[serde(default)]
-    name: CompactString,
+fn owner(job: &JobView) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "blockOwnerDeletion": true, "controller": true, "kind": "Job",
+        "name": job.name, "uid": job.uid.to_compact_string(),
+    })
 }
 
-fn owner(job: &JobView) -> Object<'static> {
-    Object(vec![
-        ("apiVersion".into(), Part::Text("batch/v1".into())),
-        ("kind".into(), Part::Text("Job".into())),
-        ("name".into(), Part::Text(job.name.clone())),
-        ("uid".into(), Part::Text(job.uid.to_compact_string())),
-        ("controller".into(), Part::True),
-        ("blockOwnerDeletion".into(), Part::True),
-    ])
+fn unreadable(field: &'static str, problem: &str) -> BlueprintError {
+    BlueprintError::Unreadable { field, problem: problem.to_owned() }
 }
 
-fn unreadable(field: &'static str, problem: serde_json::Error) -> BlueprintError {
-    BlueprintError::Unreadable { field, problem: problem.to_string() }
-}
-
-/// A piece of JSON, decoded only as far as necessary.
-enum Part<'a> {
-    Raw(&'a RawValue),
-    Text(CompactString),
-    True,
-    List(Vec<Part<'a>>),
-    Object(Object<'a>),
-}
-
-/// Members in their original order, each key once.
-#[derive(Default)]
-struct Object<'a>(Vec<(Cow<'a, str>, Part<'a>)>);
-
-impl<'a> Object<'a> {
-    /// `null` and absence mean empty, as everywhere in the Kubernetes API.
-    fn read(raw: Option<&'a RawValue>, field: &'static str) -> Result<Self, BlueprintError> {
-        let Some(raw) = raw else {
-            return Ok(Self::default());
-        };
-        serde_json::from_str::<Option<Self>>(raw.get())
-            .map(Option::unwrap_or_default)
-            .map_err(|problem| unreadable(field, problem))
-    }
-
-    fn set(&mut self, key: &'static str, part: Part<'a>) {
-        match self.0.iter_mut().find(|(candidate, _)| candidate == key) {
-            Some((_, slot)) => *slot = part,
-            None => self.0.push((key.into(), part)),
-        }
-    }
-
-    /// Removes a member and returns its raw JSON.
-    fn take(&mut self, key: &str) -> Option<&'a RawValue> {
-        let at = self.0.iter().position(|(candidate, _)| candidate == key)?;
-        match self.0.remove(at).1 {
-            Part::Raw(raw) => Some(raw),
-            _ => None,
-        }
+/// `null` and absence mean empty, as everywhere in the Kubernetes API.
+fn map(value: Option<&Value>, field: &'static str) -> Result<Map, BlueprintError> {
+    match value {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(map)) => Ok(map.clone()),
+        Some(_) => Err(unreadable(field, "it is not an object")),
     }
 }
 
-fn list<'a>(raw: Option<&'a RawValue>, field: &'static str) -> Result<Vec<&'a RawValue>, BlueprintError> {
-    let Some(raw) = raw else {
-        return Ok(Vec::new());
-    };
-    serde_json::from_str::<Option<Vec<_>>>(raw.get())
-        .map(Option::unwrap_or_default)
-        .map_err(|problem| unreadable(field, problem))
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-
-        impl<'de> Visitor<'de> for Members {
-            type Value = Object<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
-                let mut members: Vec<(Cow<'de, str>, Part<'de>)> = Vec::new();
-                while let Some((Key(key), value)) = map.next_entry()? {
-                    match members.iter_mut().find(|(earlier, _)| *earlier == key) {
-                        Some((_, slot)) => *slot = Part::Raw(value),
-                        None => members.push((key, Part::Raw(value))),
-                    }
-                }
-                Ok(Object(members))
-            }
-        }
-
-        deserializer.deserialize_map(Members)
-    }
-}
-
-/// A key that borrows unless it contains escapes.
-#[derive(serde::Deserialize)]
-#[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl Serialize for Part<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Part::Raw(raw) => raw.serialize(serializer),
-            Part::Text(text) => serializer.serialize_str(text),
-            Part::True => serializer.serialize_bool(true),
-            Part::List(items) => serializer.collect_seq(items),
-            Part::Object(object) => object.serialize(serializer),
-        }
-    }
-}
-
-impl Serialize for Object<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (key, part) in &self.0 {
-            map.serialize_entry(key, part)?;
-        }
-        map.end()
+fn list(value: Option<&Value>, field: &'static str) -> Result<Vec<Value>, BlueprintError> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items.to_vec()),
+        Some(_) => Err(unreadable(field, "it is not a list")),
     }
 }

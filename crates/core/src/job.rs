@@ -1,12 +1,13 @@
 //! The compact view of a Job: the fields that a controller needs, decoded once. The Pod template is kept as the
 //! original bytes, so that unknown fields survive.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use compact_str::CompactString;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tally_value::Value;
 
 use crate::backoff::BackoffPolicy;
 use crate::gates::FeatureGates;
@@ -95,13 +96,35 @@ pub struct JobSpec {
     pub template: Template,
 }
 
-/// The Pod template as raw JSON. Compared by content.
+/// The Pod template as raw JSON, and as a tree once a Pod is made of it. Compared by content.
 #[derive(Clone, Debug)]
-pub struct Template(pub Arc<RawValue>);
+pub struct Template(Arc<TemplateForms>);
+
+#[derive(Debug)]
+struct TemplateForms {
+    text: Box<RawValue>,
+    tree: OnceLock<Result<Value, String>>,
+}
+
+impl Template {
+    pub fn new(text: Box<RawValue>) -> Self {
+        Self(Arc::new(TemplateForms { text, tree: OnceLock::new() }))
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.text.get()
+    }
+
+    /// The error says why the text is no tree: it is too deep.
+    pub fn tree(&self) -> Result<&Value, &str> {
+        let tree = self.0.tree.get_or_init(|| serde_json::from_str(self.text()).map_err(|error| error.to_string()));
+        tree.as_ref().map_err(String::as_str)
+    }
+}
 
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.get() == other.0.get()
+        Arc::ptr_eq(&self.0, &other.0) || self.text() == other.text()
     }
 }
 
@@ -492,7 +515,7 @@ impl WireJob<'_> {
                 judges_terminating: false,
                 restart_policy_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
                 pending_timeouts: annotations.pending_timeout.and_then(|text| pending::parse(&text).ok()).map(Arc::new),
-                template: Template(spec.template.to_owned().into()),
+                template: Template::new(spec.template.to_owned()),
             }),
             status: self.status,
         })

@@ -216,3 +216,40 @@ fn json_is_written_as_elsewhere() {
     assert_eq!(json!([]), serde_json::json!([]));
     assert_eq!(json!("text"), serde_json::json!("text"));
 }
+
+/// Also with a second name for a field, parts that are collected, and fields that no one wants.
+#[test]
+fn structures_are_read_from_a_tree_as_from_its_text() {
+    #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Read {
+        #[serde(alias = "name")]
+        secret_name: String,
+        count: Option<u32>,
+        inner: Option<Box<Read>>,
+        list: Vec<Read>,
+    }
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    struct Collected {
+        count: u32,
+        #[serde(flatten)]
+        rest: std::collections::BTreeMap<String, serde_json::Value>,
+    }
+    for text in [
+        r#"{"secretName":"a","count":1,"other":[1],"inner":{"name":"b"},"list":[{"count":null},{"name":"c","list":[]}]}"#,
+        r#"{"name":"a","count":3}"#,
+        r#"{"name":"a","secretName":"b"}"#,
+        r#"{"count":"1"}"#,
+        r#"{"inner":[],"list":null}"#,
+        r#"{}"#,
+        r#"[]"#,
+        r#"[["a",1]]"#,
+        r#"null"#,
+    ] {
+        let tree: Value = serde_json::from_str(text).unwrap();
+        let read = <Read as serde::Deserialize>::deserialize(&tree).ok();
+        assert_eq!(read, serde_json::from_str(text).ok(), "{text}");
+        let collected = <Collected as serde::Deserialize>::deserialize(&tree).ok();
+        assert_eq!(collected, serde_json::from_str(text).ok(), "{text}");
+    }
+}

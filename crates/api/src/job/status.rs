@@ -1,7 +1,5 @@
 //! STATUSVAL: a change of a Job's status must follow the same rules that the Job controller checks.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tally_core::gates::{FeatureGates, Gate};
@@ -55,6 +53,6 @@ fn spec(spec: &At<'_, '_>, gates: FeatureGates) -> JobSpec {
         restart_policy_on_failure: false,
         judges_terminating: false,
         pending_timeouts: None,
-        template: Template(Arc::from(RawValue::NULL.to_owned())),
+        template: Template::new(RawValue::NULL.to_owned()),
     }
 }

@@ -9,6 +9,8 @@ mod golang;
 mod merge;
 mod operations;
 mod strategic;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,12 +18,13 @@ use std::fmt::Write;
 
 use tally_value::{CompactString, Map, Value};
 
-use crate::decode::conform::{MAX_TOLD, Words, conform};
+use crate::decode::conform::{Conformed, MAX_TOLD, Words, conform};
+use crate::decode::conformed::{Patch, leave_out_where_patched};
 use crate::decode::json::{self, JsonNode};
 use crate::decode::{Decoded, Sent, accept, bad_patch, patch_result};
 use crate::kinds::Resource;
 use crate::options::{FieldValidation, PatchKind};
-use crate::schema::schema;
+use crate::schema::{Struct, schema};
 use crate::status_error::{Details, StatusError};
 
 /// The most operations of a JSON patch, as in kube-apiserver.
@@ -35,15 +38,64 @@ pub fn patched<'a>(
     patch: impl Into<Sent<'a>>,
     validation: FieldValidation,
 ) -> Result<Decoded, StatusError> {
-    let tell = validation != FieldValidation::Ignore;
     let patch = patch.into();
+    if let Sent::Tree(tree) = patch
+        && let Some(object) = merged_tree(resource, kind, &current, tree)?
+    {
+        return Ok(Decoded { object, warnings: Vec::new(), unsettled: false });
+    }
+    let tell = validation != FieldValidation::Ignore;
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
     let mut value = document.apply(resource, patch, current)?;
+    if document.leaves_conformed(resource, &mut value) {
+        let Value::Object(object) = value else { return Err(rejected()) };
+        let read = Conformed { object, told: Vec::new(), unsettled: false };
+        return accept(read, told, validation, || document.shown());
+    }
+    conform_result(resource, kind, &document, value, told, validation)
+}
+
+fn conform_result(
+    resource: &Resource,
+    kind: PatchKind,
+    document: &Document<'_>,
+    mut value: Value,
+    told: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Decoded, StatusError> {
     let untouched = document.untouched(&mut value);
-    let mut decoded = hold(resource, kind, &document, &value, told, validation)?;
+    let mut decoded = hold(resource, kind, document, &value, told, validation)?;
     untouched.put_back(&mut decoded.object);
     Ok(decoded)
+}
+
+/// The result of a patch by a client in this process, which needs no conforming. None: it may need it.
+fn merged_tree(
+    resource: &Resource,
+    kind: PatchKind,
+    current: &Value,
+    patch: &Value,
+) -> Result<Option<Value>, StatusError> {
+    let structure = structure(resource)?;
+    let mut value = match (kind, patch) {
+        (PatchKind::Merge, Value::Object(_)) => {
+            let mut value = current.clone();
+            merge::apply(&mut value, patch.clone());
+            value
+        }
+        (PatchKind::Strategic, Value::Object(_)) => strategic::apply(structure, current.clone(), patch.clone())?,
+        _ => return Ok(None),
+    };
+    Ok(needs_no_conforming(structure, &mut value, patch, kind == PatchKind::Strategic).then_some(value))
+}
+
+/// Whether the result of a patch conforms, after what the wire form leaves out was removed from it.
+fn needs_no_conforming(structure: &Struct, value: &mut Value, patch: &impl Patch, directives: bool) -> bool {
+    let Value::Object(object) = value else { return false };
+    // What a patch says about the kind of the object is checked or ignored, depending on the kind of patch.
+    let names_kind = patch.fields().is_some_and(|mut all| all.any(|(name, _)| matches!(name, "apiVersion" | "kind")));
+    !names_kind && leave_out_where_patched(structure, object, patch, directives)
 }
 
 /// What a patch does not name: fields of the object, and fields of the parts that it names.
@@ -120,7 +172,7 @@ pub fn apply(resource: &Resource, kind: PatchKind, current: &Value, patch: &[u8]
     Document::parse(kind, patch.into())?.apply(resource, patch.into(), current.clone())
 }
 
-fn structure(resource: &Resource) -> Result<&'static crate::schema::Struct, StatusError> {
+fn structure(resource: &Resource) -> Result<&'static Struct, StatusError> {
     let found = schema().kind(resource.group, resource.version, resource.kind);
     found.ok_or_else(|| StatusError::internal(format!("no schema for {}", resource.kind)))
 }
@@ -176,6 +228,16 @@ impl<'t> Document<'t> {
         match self {
             Self::Strategic(node) => golang::print(&node.to_value()),
             Self::Operations(_) | Self::Merge(_) => String::new(),
+        }
+    }
+
+    /// Whether the result needs no conforming.
+    fn leaves_conformed(&self, resource: &Resource, value: &mut Value) -> bool {
+        let Ok(structure) = structure(resource) else { return false };
+        match self {
+            Self::Operations(_) => false,
+            Self::Merge(node) => needs_no_conforming(structure, value, node, false),
+            Self::Strategic(node) => needs_no_conforming(structure, value, node, true),
         }
     }
 

@@ -46,15 +46,6 @@ impl<'a> Facets<'a> {
         (ended || reader.satisfied).then(|| reader.facets.completed(selectable))
     }
 
-    /// From an object in memory.
-    pub fn of(resource: &Resource, object: &'a Value) -> Self {
-        let selectable = Selectable::of(resource);
-        let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-        let labels = labels.map(|(key, value)| (key.into(), scalar(value)));
-        let fields = selectable.fields.iter().map(|field| field.find(object).map(scalar).unwrap_or_default());
-        Self { labels: labels.collect(), fields: fields.collect() }.completed(selectable)
-    }
-
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == key).map(|(_, value)| value.as_ref())

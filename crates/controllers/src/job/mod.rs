@@ -306,7 +306,7 @@ impl<S: Mutation> JobController<S> {
         out.requests.push(Request { id, call: wire::call(&action), about: pending.about() });
         if let Action::CreatePod { body, .. } = &mut action {
             // The body is not needed to interpret the response, and thousands of requests may be in flight.
-            *body = Vec::new();
+            *body = tally_value::Value::Null;
         }
         self.requests.insert(id, (pending, action));
     }

@@ -76,7 +76,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         restart_policy_on_failure: false,
         judges_terminating: false,
         pending_timeouts: None,
-        template: Template(Arc::from(RawValue::from_string("{}".into()).expect("is JSON"))),
+        template: Template::new(RawValue::from_string("{}".into()).expect("is JSON")),
     };
     let mut status = JobStatus::default();
     change(&mut spec, &mut status);

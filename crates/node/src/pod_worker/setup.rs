@@ -159,6 +159,10 @@ impl Setup {
                     volumes: volumes.clone(),
                     group: security::volume_group(&pod.spec, node.security_node()),
                 })));
+                // Where there is nothing to prepare, there is no report to wait for.
+                if volumes.is_empty() {
+                    return self.prepared.replace(volumes).is_none();
+                }
                 self.preparing = Some(volumes);
             }
             // The existing content stays as it is; the next round of reads tries again.

@@ -269,6 +269,9 @@ impl World {
         let report = match command {
             ShimCommand::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
+                if order.volumes.is_empty() {
+                    return true;
+                }
                 if !self.calm && self.chance(10) {
                     let failure = OperationError {
                         reason: "CreateContainerError".into(),
@@ -460,6 +463,9 @@ impl World {
         });
         if self.chance(20) {
             pod["spec"]["activeDeadlineSeconds"] = 20.into();
+        }
+        if self.chance(50) {
+            pod["spec"]["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
         }
         if self.chance(30) {
             pod["metadata"]["finalizers"] = json!(["example.com/held"]);

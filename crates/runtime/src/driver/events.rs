@@ -24,6 +24,11 @@ pub const IN_FLIGHT: usize = 4;
 const BURST: f64 = 25.0;
 const REFILL_MILLIS: f64 = 300_000.0;
 
+/// Events about single Pods that report no trouble: this many at once, and then this many a second. They cost as much as
+/// a Pod does, and of thousands of them no one reads more than the first; the status of the Pod says the same.
+const POD_BURST: f64 = 200.0;
+const POD_REFILL_MILLIS: f64 = 50.0;
+
 /// This many Events with the same reason, but different messages, within ten minutes are combined into one.
 const SIMILAR: usize = 10;
 const SIMILAR_WITHIN: Span = Span::from_seconds(600);
@@ -41,6 +46,7 @@ struct Group {
 
 /// Decides what happens to an Event. Pure.
 pub struct Correlator {
+    pods: Option<Bucket>,
     buckets: Bounded<Group, Bucket>,
     groups: Bounded<Group, Similar>,
     told: Bounded<(Group, Line), RecordedEvent>,
@@ -52,6 +58,19 @@ pub struct Correlator {
 struct Bucket {
     tokens: f64,
     at: Timestamp,
+}
+
+impl Bucket {
+    fn take(&mut self, burst: f64, refill_millis: f64, now: Timestamp) -> bool {
+        let since = (now - self.at).millis().max(0) as f64;
+        self.tokens = (self.tokens + since / refill_millis).min(burst);
+        self.at = now;
+        let may = self.tokens >= 1.0;
+        if may {
+            self.tokens -= 1.0;
+        }
+        may
+    }
 }
 
 struct Similar {
@@ -74,13 +93,27 @@ enum Line {
 
 impl Correlator {
     pub fn new(instance: u32) -> Self {
-        Self { buckets: Bounded::default(), groups: Bounded::default(), told: Bounded::default(), instance, created: 0 }
+        Self {
+            pods: None,
+            buckets: Bounded::default(),
+            groups: Bounded::default(),
+            told: Bounded::default(),
+            instance,
+            created: 0,
+        }
     }
 
     /// The request that records the Event; None: the Event exceeds the limit.
     pub fn correlate(&mut self, controller: &'static str, event: &Event, now: Timestamp) -> Option<Call> {
+        if event.about.kind == Kind::POD && !event.warning {
+            let pods = self.pods.get_or_insert(Bucket { tokens: POD_BURST, at: now });
+            if !pods.take(POD_BURST, POD_REFILL_MILLIS, now) {
+                return None;
+            }
+        }
         let group = Group::of(controller, event);
-        if !self.may_tell(&group, now) {
+        let bucket = self.buckets.entry(group.clone(), || Bucket { tokens: BURST, at: now });
+        if !bucket.take(BURST, REFILL_MILLIS, now) {
             return None;
         }
         let line = self.line(&group, &event.message, now);
@@ -120,18 +153,6 @@ impl Correlator {
         let call = Call::new(Verb::Create, Kind::EVENT, namespace(about), "").body(&body);
         self.told.insert((group, line), RecordedEvent { name, count: 1 });
         call
-    }
-
-    fn may_tell(&mut self, group: &Group, now: Timestamp) -> bool {
-        let bucket = self.buckets.entry(group.clone(), || Bucket { tokens: BURST, at: now });
-        let since = (now - bucket.at).millis().max(0) as f64;
-        bucket.tokens = (bucket.tokens + since / REFILL_MILLIS).min(BURST);
-        bucket.at = now;
-        if bucket.tokens < 1.0 {
-            return false;
-        }
-        bucket.tokens -= 1.0;
-        true
     }
 
     fn line(&mut self, group: &Group, message: &str, now: Timestamp) -> Line {
@@ -392,6 +413,22 @@ mod tests {
         assert!(said("b", "SuccessfulCreate", now) && said("a", "Completed", now));
         let mut later = |seconds| said("a", "SuccessfulCreate", now + Span::from_seconds(seconds));
         assert!(!later(299) && later(301));
+    }
+
+    /// EVENT-16.
+    #[test]
+    fn of_thousands_of_pods_without_trouble_the_first_are_told_and_trouble_always() {
+        let mut correlator = Correlator::new(7);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let mut said = |name: &str, warning, now| {
+            let mut event = event(name, "Scheduled", "m");
+            (event.about.kind, event.warning) = (Kind::POD, warning);
+            correlator.correlate("c", &event, now).is_some()
+        };
+        assert_eq!((0..1000).filter(|i| said(&format!("p{i}"), false, now)).count(), POD_BURST as usize);
+        assert!(said("q", true, now));
+        let later = now + Span::from_seconds(1);
+        assert_eq!((0..1000).filter(|i| said(&format!("r{i}"), false, later)).count(), 20);
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn after(action: Option<&Action>) -> Option<Action> {
     let (namespace, name) = (|| "ns".into(), || "name".into());
     let uid = || JobUid::new("uid");
     Some(match action {
-        None => Action::CreatePod { namespace: namespace(), name: name(), body: b"{}".to_vec() },
+        None => Action::CreatePod { namespace: namespace(), name: name(), body: tally_value::json!({}) },
         Some(Action::CreatePod { .. }) => Action::PatchPod {
             namespace: namespace(),
             name: name(),
