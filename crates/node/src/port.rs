@@ -24,7 +24,6 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ShimCommand {
     /// Creates the Pod's directory and fills its volumes. If repeated, updates the content of the volumes.
-    /// Reported as prepared or not, unless there are no volumes.
     Prepare(Box<Preparation>),
     Start(Box<Start>),
     /// Sends a signal to all processes of this attempt; `kill` also reaches processes that have left its process group.

@@ -45,13 +45,14 @@ impl Patch for JsonNode<'_> {
 /// patch.
 pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &impl Patch, directives: bool) -> bool {
     let Some(mut fields) = patch.fields() else { return false };
-    fields.all(|(name, given)| {
-        let (name, is_directive) = match name.strip_prefix('$') {
+    let all_conform = fields.all(|(given_name, given)| {
+        let (name, is_directive) = match given_name.strip_prefix('$') {
             Some(directive) if directives => match directive.split_once('/') {
-                Some((_, name)) => (name, true),
-                None => return false,
+                // A directive that is none, or that found nothing to direct, is still there.
+                Some((_, name)) if !object.contains_key(given_name) => (name, true),
+                _ => return false,
             },
-            _ => (name, false),
+            _ => (given_name, false),
         };
         let Some(field) = structure.field(name) else { return false };
         let Some(value) = object.get(name) else { return !field.shows_zero() };
@@ -67,7 +68,10 @@ pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &imp
             object.remove(name);
         }
         is_left_out || object.get(name).is_some_and(|value| is_conformed_field(field, value))
-    })
+    });
+    // The patch may have made the structure, without the fields that are always shown.
+    let mut shown = structure.zero().as_object().into_iter().flat_map(Map::keys);
+    all_conform && shown.all(|name| object.contains_key(name))
 }
 
 fn is_conformed_field(field: &Field, value: &Value) -> bool {

@@ -18,7 +18,7 @@ use std::fmt::Write;
 
 use tally_value::{CompactString, Map, Value};
 
-use crate::decode::conform::{Conformed, MAX_TOLD, Words, conform};
+use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::conformed::{Patch, leave_out_where_patched};
 use crate::decode::json::{self, JsonNode};
 use crate::decode::{Decoded, Sent, accept, bad_patch, patch_result};
@@ -48,10 +48,8 @@ pub fn patched<'a>(
     let document = Document::parse(kind, patch)?;
     let told = if tell { document.told() } else { Vec::new() };
     let mut value = document.apply(resource, patch, current)?;
-    if document.leaves_conformed(resource, &mut value) {
-        let Value::Object(object) = value else { return Err(rejected()) };
-        let read = Conformed { object, told: Vec::new(), unsettled: false };
-        return accept(read, told, validation, || document.shown());
+    if told.is_empty() && document.leaves_conformed(resource, &mut value) {
+        return Ok(Decoded { object: value, warnings: told, unsettled: false });
     }
     conform_result(resource, kind, &document, value, told, validation)
 }
@@ -94,7 +92,8 @@ fn merged_tree(
 fn needs_no_conforming(structure: &Struct, value: &mut Value, patch: &impl Patch, directives: bool) -> bool {
     let Value::Object(object) = value else { return false };
     // What a patch says about the kind of the object is checked or ignored, depending on the kind of patch.
-    let names_kind = patch.fields().is_some_and(|mut all| all.any(|(name, _)| matches!(name, "apiVersion" | "kind")));
+    let is_kind = |name: &str| matches!(name.rsplit('/').next(), Some("apiVersion" | "kind"));
+    let names_kind = patch.fields().is_some_and(|mut all| all.any(|(name, _)| is_kind(name)));
     !names_kind && leave_out_where_patched(structure, object, patch, directives)
 }
 

@@ -77,6 +77,7 @@ fn replaced(current: &Value, place: &[String], value: &Value) -> Value {
 
 #[test]
 fn what_needs_no_conforming_is_left_as_it_is_by_conforming() {
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
     let candidates = [
         json!(null),
         json!(true),
@@ -113,35 +114,56 @@ fn what_needs_no_conforming_is_left_as_it_is_by_conforming() {
         json!({"$retainKeys": ["name"], "name": "n"}),
         json!({"$setElementOrder/conditions": [{"type": "Ready"}]}),
         json!({"$deleteFromPrimitiveList/finalizers": ["batch.kubernetes.io/job-tracking"]}),
+        json!({"$setElementOrder/searches": ["a"], "searches": ["a"]}),
+        json!({"$x/labels": "y"}),
+        json!({"count": 2}),
+        deep,
     ];
     let mut shortcuts = 0;
-    for (plural, object) in [("pods", pod()), ("secrets", secret())] {
+    let event =
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod"}});
+    for (plural, object) in [("pods", pod()), ("secrets", secret()), ("events", event)] {
         let resource = catalog::resources().iter().find(|resource| resource.plural == plural).unwrap();
         let current = conform_object(resource, object, FieldValidation::Strict).unwrap().object;
         assert!(is_conformed(structure(resource).unwrap(), current.as_object().unwrap()), "{current}");
         let mut all = vec![];
         places(&current, &[], &mut all);
+        let absent = [
+            "spec.dnsConfig",
+            "spec.securityContext",
+            "spec.affinity.nodeAffinity",
+            "status.resourceClaimStatuses",
+            "metadata.managedFields",
+            "metadata.$x/labels",
+            "$x/kind",
+            "$deleteFromPrimitiveList/kind",
+            "series",
+        ];
+        all.extend(absent.map(|place| place.split('.').map(str::to_owned).collect()));
         all.extend(
             ["unknown", "metadata.unknown", "status.unknown", "Spec", "apiversion"]
                 .map(|place| place.split('.').map(str::to_owned).collect()),
         );
         for (place, candidate) in all.iter().flat_map(|place| candidates.iter().map(move |it| (place, it))) {
             let patch = patch_at(&current, place, candidate);
-            for kind in [PatchKind::Merge, PatchKind::Strategic] {
+            let all = [(PatchKind::Merge, FieldValidation::Warn), (PatchKind::Strategic, FieldValidation::Warn)];
+            for (kind, validation) in
+                all.into_iter().chain((place.len() <= 2).then_some((PatchKind::Strategic, FieldValidation::Strict)))
+            {
                 let text = patch.to_string();
                 let long_way = || {
                     let document = Document::parse(kind, text.as_bytes().into())?;
                     let value = document.apply(resource, text.as_bytes().into(), current.clone())?;
-                    conform_result(resource, kind, &document, value, document.told(), FieldValidation::Warn)
+                    conform_result(resource, kind, &document, value, document.told(), validation)
                 };
                 let shown = |result: Result<Decoded, StatusError>| match result {
                     Ok(decoded) => format!("{} {:?} {}", decoded.object, decoded.warnings, decoded.unsettled),
                     Err(error) => format!("{error:?}"),
                 };
                 let expected = shown(long_way());
-                let of_text = patched(resource, kind, current.clone(), text.as_bytes(), FieldValidation::Warn);
+                let of_text = patched(resource, kind, current.clone(), text.as_bytes(), validation);
                 assert_eq!(shown(of_text), expected, "{kind:?} {patch}");
-                let of_tree = patched(resource, kind, current.clone(), &patch, FieldValidation::Warn);
+                let of_tree = patched(resource, kind, current.clone(), &patch, validation);
                 assert_eq!(shown(of_tree), expected, "{kind:?} {patch}");
                 let short = merged_tree(resource, kind, &current, &patch).is_ok_and(|found| found.is_some());
                 shortcuts += usize::from(short);

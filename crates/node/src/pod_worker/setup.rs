@@ -159,8 +159,9 @@ impl Setup {
                     volumes: volumes.clone(),
                     group: security::volume_group(&pod.spec, node.security_node()),
                 })));
-                // Where there is nothing to prepare, there is no report to wait for.
+                // Where there is nothing to prepare, the report need not be waited for.
                 if volumes.is_empty() {
+                    self.failures = 0;
                     return self.prepared.replace(volumes).is_none();
                 }
                 self.preparing = Some(volumes);

@@ -443,11 +443,10 @@ impl Shim {
                 let name = format!("{}/{}", preparation.namespace, preparation.name);
                 self.names.borrow_mut().insert(pod.clone(), name);
                 let hidden = self.hidden.as_deref().unwrap_or_default();
-                match volumes::prepare(&self.layout, &preparation, hidden) {
-                    Ok(()) if preparation.volumes.is_empty() => {}
-                    Ok(()) => self.report(Report::Prepared { pod }),
-                    Err(failure) => self.report(Report::Unprepared { pod, failure }),
-                }
+                self.report(match volumes::prepare(&self.layout, &preparation, hidden) {
+                    Ok(()) => Report::Prepared { pod },
+                    Err(failure) => Report::Unprepared { pod, failure },
+                });
             }
             ShimCommand::Start(start) => attempt::start(self, *start),
             ShimCommand::Signal { attempt, signal } => {

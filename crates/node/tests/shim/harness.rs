@@ -94,20 +94,11 @@ impl Node {
     }
 
     pub async fn prepare(&mut self, volumes: Vec<Volume>) -> Report {
-        self.send_preparation(volumes).await;
-        self.next().await
-    }
-
-    /// A Pod without volumes: nothing is reported about that.
-    pub async fn prepare_nothing(&mut self) {
-        self.send_preparation(Vec::new()).await;
-    }
-
-    async fn send_preparation(&mut self, volumes: Vec<Volume>) {
         let pod = self.pod.clone();
         let (namespace, name) = ("default".into(), "pod".into());
         let preparation = Preparation { pod, namespace, name, volumes, group: self.volume_group };
         self.send(ShimCommand::Prepare(Box::new(preparation))).await;
+        self.next().await
     }
 
     pub fn attempt(&self, container: &str, number: u32) -> Attempt {

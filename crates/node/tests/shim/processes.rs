@@ -19,7 +19,8 @@ fn with_node(test: impl AsyncFnOnce(&mut Node)) {
     block_on(async {
         let mut node = Node::start(root.path()).await;
         assert!(node.found.is_empty());
-        node.prepare_nothing().await;
+        let report = node.prepare(Vec::new()).await;
+        assert!(matches!(report, Report::Prepared { .. }), "{report:?}");
         test(&mut node).await;
         node.stop().await;
     });
@@ -181,7 +182,7 @@ fn logs_rotate() {
         let output =
             OutputSettings { log_limits: Limits { file_bytes: 10_000, files: 3 }, ..OutputSettings::default() };
         let mut node = Node::start_with(Config { output, ..Config::new(program(), root.path().to_owned()) }).await;
-        node.prepare_nothing().await;
+        node.prepare(Vec::new()).await;
         node.script("main", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done").await;
         let log = node.log("main").await;
         let first: u32 = log.lines().next().unwrap().strip_prefix("line ").unwrap().parse().unwrap();

@@ -40,7 +40,7 @@ fn an_attempt_that_was_reported_has_its_record_with_what_it_used() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
         let mut node = Node::start_with(config(root.path())).await;
-        node.prepare_nothing().await;
+        node.prepare(Vec::new()).await;
         // About 64 MiB, and some processor time.
         let script =
             "x=$(head -c 67108864 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 4";
@@ -76,7 +76,7 @@ fn attempts_that_a_stop_or_a_kill_has_ended_are_recorded_as_lost() {
     let root = tempfile::tempdir().unwrap();
     block_on(async {
         let mut node = Node::start_with(config(root.path())).await;
-        node.prepare_nothing().await;
+        node.prepare(Vec::new()).await;
         let report = node.launch(start(&node, 0, "sleep 1000")).await;
         assert!(matches!(report, Report::Started { .. }));
         // The socket closes, as if the process that decides had been killed.
@@ -85,7 +85,7 @@ fn attempts_that_a_stop_or_a_kill_has_ended_are_recorded_as_lost() {
         assert_eq!(told(0), (None, "the node stopped".to_owned()));
 
         let mut node = Node::start_with(config(root.path())).await;
-        node.prepare_nothing().await;
+        node.prepare(Vec::new()).await;
         let report = node.launch(start(&node, 1, "sleep 1000")).await;
         assert!(matches!(report, Report::Started { .. }));
         let shim: i32 = std::fs::read_to_string(root.path().join("lock")).unwrap().trim().parse().unwrap();

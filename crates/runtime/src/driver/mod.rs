@@ -187,7 +187,8 @@ impl<A: Api> Task<A> {
         } else {
             self.requests.close();
         }
-        while self.requests.in_flight() > 0 {
+        // Those that wait for a token of the limit are queued.
+        while self.requests.in_flight() > 0 || self.requests.queued() > 0 {
             let nap = self.until_wake();
             tokio::select! {
                 Some(done) = self.calls.join_next() => self.answered(done),

@@ -393,3 +393,12 @@ async fn events_are_recorded_unless_the_driver_says_otherwise() {
         assert_eq!(!script.calls.lock().unwrap().is_empty(), events);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_last_events_wait_for_their_tokens() {
+    let script = script(vec![Ok(vec![complete(1)])]);
+    let options = DriverOptions { qps: 1.0, burst: 1, ..DriverOptions::default() };
+    let soon = tokio::time::sleep(Duration::from_millis(10));
+    run(script.clone(), vec![Box::new(Crier)], options, Arc::new(NoopObserver), soon).await;
+    assert_eq!(script.calls.lock().unwrap().len(), 2, "the Event, and that it was repeated");
+}
