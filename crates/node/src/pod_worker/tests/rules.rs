@@ -48,7 +48,7 @@ fn a_container_may_say_after_which_exits_it_starts_again() {
     let spec = json!({"restartPolicy": "Never", "containers": [container("c")], "initContainers": [init]});
     check(spec, "i=1 i=0 c=0", "prepare, start i/0, start i/1, start c/0, Succeeded[i=0x1 c=0]");
     let all = json!({"restartPolicyRules": [{"action": "RestartAllContainers"}]});
-    let bench = check(main(all), "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
+    let bench = check(main(all), "+1s", "!Failed, prepare, Pending[c=CreateContainerConfigError]");
     assert!(bench.waits_for().contains("not \"RestartAllContainers\""), "{}", bench.waits_for());
 }
 
@@ -308,7 +308,7 @@ fn probes() {
         (
             json!({"readinessProbe": {"grpc": {"port": 1}}}),
             "+1s",
-            "prepare, !Failed, Pending[c=CreateContainerConfigError]",
+            "!Failed, prepare, Pending[c=CreateContainerConfigError]",
         ),
     ];
     for (more, script, expected) in table {
@@ -453,7 +453,7 @@ fn what_is_missing_is_waited_for() {
     check(
         spec,
         "+300ms settings +60s c=0",
-        "prepare, !Failed, Pending[c=CreateContainerConfigError], !Failed, start c/0, Running[c=Ready], Succeeded[c=0]",
+        "!Failed, prepare, Pending[c=CreateContainerConfigError], !Failed, start c/0, Running[c=Ready], Succeeded[c=0]",
     );
     let volume = json!([{"name": "v", "configMap": {"name": "settings"}}]);
     check(
@@ -547,7 +547,7 @@ fn a_null_says_nothing() {
 fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
     for (args, has) in [(json!([]), "has no command"), (json!(["-e", "print"]), "has args and no command")] {
         let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "perl", "args": args}]});
-        let bench = check(spec, "+600s", "prepare, !CommandMissing, Pending[c=CommandMissing]");
+        let bench = check(spec, "+600s", "!CommandMissing, prepare, Pending[c=CommandMissing]");
         let message = bench.waits_for();
         assert!(message.contains(has) && message.contains("entrypoint, so `command` must say"), "{message}");
     }
