@@ -166,8 +166,8 @@ pub struct Outbox {
 pub struct Request {
     pub id: RequestId,
     pub call: Call,
-    /// What it is about, as a number that the controller chooses. Requests about different things take turns, so that a few
-    /// do not wait behind many.
+    /// The object that the controller works for, as a number that the controller chooses: a Job, for example. Requests for
+    /// different objects take turns, so that a few do not wait behind many.
     pub about: u64,
 }
 

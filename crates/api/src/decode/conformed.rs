@@ -40,9 +40,9 @@ impl Patch for JsonNode<'_> {
     }
 }
 
-/// The same for the result of a patch, of which only what the patch names can have changed. What conforming leaves out is
-/// removed: a list without items, for example. `directives`: the names that begin with `$` are those of a strategic merge
-/// patch.
+/// Whether the result of a patch to a conformed object conforms: only what the patch names can have changed. Removes what
+/// conforming leaves out, such as a list without items. `directives`: the names that begin with `$` are those of a strategic
+/// merge patch.
 pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &impl Patch, directives: bool) -> bool {
     let Some(mut fields) = patch.fields() else { return false };
     let all_conform = fields.all(|(given_name, given)| {

@@ -24,8 +24,8 @@ pub const IN_FLIGHT: usize = 4;
 const BURST: f64 = 25.0;
 const REFILL_MILLIS: f64 = 300_000.0;
 
-/// Events about single Pods that report no trouble: this many at once, and then this many a second. They cost as much as
-/// a Pod does, and of thousands of them no one reads more than the first; the status of the Pod says the same.
+/// The recorder writes this many Events about Pods without trouble at once, and then one after each of these intervals. Each
+/// costs a write, of thousands of them users read the first ones, and the status of the Pod says the same.
 const POD_BURST: f64 = 200.0;
 const POD_REFILL_MILLIS: f64 = 50.0;
 
@@ -46,6 +46,7 @@ struct Group {
 
 /// Decides what happens to an Event. Pure.
 pub struct Correlator {
+    /// For all Pods together, since the first Event about one.
     pods: Option<Bucket>,
     buckets: Bounded<Group, Bucket>,
     groups: Bounded<Group, Similar>,

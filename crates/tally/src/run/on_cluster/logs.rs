@@ -478,7 +478,8 @@ impl LogReader {
     /// by a status that is read after it.
     async fn open(&mut self, remote: &Remote) -> Result<Incoming, LogEnd> {
         let mut previous = self.state.borrow().is_previous;
-        loop {
+        // A run that has become the previous one stays that, or is gone.
+        for _ in 0..2 {
             let request = PodLogRequest { follow: true, ..self.run.request(previous) };
             let log = request.open(remote).await.map_err(|error| {
                 let why = error.to_string();
@@ -497,6 +498,7 @@ impl LogReader {
                 now => previous = now,
             }
         }
+        Err(LogEnd::Broken(format!("the server does not say which run of Pod {} the log is of", self.run.pod)))
     }
 
     /// Whether the Pod says now that the container has been started again since this run.
