@@ -7,9 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,10 +27,11 @@ use super::mounts::{Bind, View};
 use super::output::Output;
 use super::reaper::{Ended, Status};
 use super::recorder::{AttemptEnd, command_line};
-use super::spawn::{self, Pipes, ProcessGroup};
+use super::spawn::{self, Pipes, ProcessGroup, Program};
+use super::variables::Variables;
 use super::viewers::Viewers;
 use super::wire::Frame;
-use super::{Shim, now, processes, termination, volumes};
+use super::{Shim, now, processes, terminal, termination, volumes};
 use crate::attempts::ResourceUsage;
 use crate::descriptors::{self, DescriptorReader};
 use crate::output::OutputEvent;
@@ -49,7 +48,7 @@ const DEFAULT_TERMINATION_LOG: &str = "/dev/termination-log";
 pub struct RunningAttempt {
     pub pid: Pid,
     pub ticks: u64,
-    pub env: command::Variables,
+    pub env: Variables,
     pub working_dir: Option<String>,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -178,8 +177,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let slot =
         shim.layout.attempt(&start.attempt).map_err(|error| create_failure("the attempt has no name", &error))?;
     let isolated = shim.hidden.is_some();
-    let env = command::environment(&start, &shim.layout, &slot, isolated)
-        .map_err(|error| create_failure("a volume", &error))?;
+    let env = command::environment(&start, &shim.env, &shim.layout, &slot, isolated)?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
     let own = rustix::process::geteuid().as_raw();
     let other_user = start.user.is_some_and(|user| user != own)
@@ -295,7 +293,7 @@ fn spawn(
     shim: &Rc<Shim>,
     start: &Start,
     slot: &AttemptDir,
-    env: &command::Variables,
+    env: &Variables,
     how: HowToSpawn,
 ) -> Result<Spawned, OperationError> {
     let since = processes::ticks();
@@ -306,11 +304,11 @@ fn spawn(
         return Ok(Spawned { pid, pipes, launcher: None, cgroups: None, since, input });
     }
     let cgroups = make_cgroups(shim, start, how.grouped)?;
-    let launched = launch_of(shim, start, slot, env.to_vec(), how.apart, cgroups.as_ref()).and_then(|mut launch| {
+    let launched = launch_of(shim, start, slot, env.clone(), how.apart, cgroups.as_ref()).and_then(|mut launch| {
         launch.stdin = stdin.is_some();
         launch.terminal = how.terminal;
-        if launch.terminal.is_some() && launch.env.iter().all(|(name, _)| name != "TERM") {
-            launch.env.push(("TERM".into(), "xterm".into()));
+        if launch.terminal.is_some() {
+            terminal::name(&mut launch.env);
         }
         spawn_launcher(shim, &launch, stdin).map_err(|error| create_failure("the launcher cannot be started", &error))
     });
@@ -333,19 +331,16 @@ fn mentions_termination_log(start: &Start) -> bool {
 fn spawn_directly(
     shim: &Shim,
     start: &Start,
-    env: &command::Variables,
+    env: &Variables,
     program: &Path,
     stdin: Option<OwnedFd>,
 ) -> Result<(Pid, Pipes), OperationError> {
-    let mut command = Command::new(program);
-    command.arg0(&start.argv[0]).args(&start.argv[1..]).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
-    if let Some(dir) = &start.working_dir {
-        command.current_dir(dir);
-    }
-    // Only what posix_spawn can do is used here: the shim is not forked.
     let given = stdin.or_else(|| if start.stdin { shim.stdin.take() } else { None });
     let stdin = given.map_or_else(spawn::nothing, Ok);
-    let spawned = stdin.and_then(|stdin| shim.spawner.spawn(command, stdin, ProcessGroup::Own));
+    let spawned = stdin.and_then(|stdin| {
+        let program = Program::new(program, &start.argv, env.clone(), start.working_dir.as_deref())?;
+        shim.spawner.spawn(&program, stdin, ProcessGroup::Own)
+    });
     spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
 }
 
@@ -361,7 +356,7 @@ fn launch_of(
     shim: &Shim,
     start: &Start,
     slot: &AttemptDir,
-    env: command::Variables,
+    env: Variables,
     apart: bool,
     cgroups: Option<&AttemptGroups>,
 ) -> Result<Launch, OperationError> {
@@ -438,8 +433,8 @@ fn own_tmp(slot: &AttemptDir, read_only: bool) -> io::Result<Bind> {
 
 /// Starts this executable in place of the command. Its instructions are sent over the socket.
 pub fn spawn_launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Pid, Pipes, Launcher)> {
-    let (command, theirs, launcher) = launcher(shim, launch, stdin)?;
-    let (pid, pipes) = shim.spawner.spawn(command, theirs, group_of(launch))?;
+    let (program, theirs, launcher) = launcher(shim, launch, stdin)?;
+    let (pid, pipes) = shim.spawner.spawn(&program, theirs, group_of(launch))?;
     Ok((pid, pipes, launcher))
 }
 
@@ -451,8 +446,8 @@ pub fn spawn_session(
     stdout: OwnedFd,
     stderr: OwnedFd,
 ) -> io::Result<(Pid, Launcher)> {
-    let (command, theirs, launcher) = launcher(shim, launch, stdin)?;
-    let pid = shim.spawner.spawn_with(command, [theirs, stdout, stderr], group_of(launch))?;
+    let (program, theirs, launcher) = launcher(shim, launch, stdin)?;
+    let pid = shim.spawner.spawn_with(&program, [theirs, stdout, stderr], group_of(launch))?;
     Ok((pid, launcher))
 }
 
@@ -462,16 +457,16 @@ fn group_of(launch: &Launch) -> ProcessGroup {
 }
 
 /// The command line of the launcher, its end of the socket, and what is sent to it.
-fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Command, OwnedFd, Launcher)> {
+fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Program, OwnedFd, Launcher)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let mut command = Command::new(shim.program.path());
-    command
-        .args([super::COMMAND, super::LAUNCH])
-        .env_clear()
-        // The process is marked as part of the attempt from the beginning, so that it is found like any other process
-        // of it.
-        .envs(launch.env.iter().filter(|(name, _)| name == processes::ATTEMPT || name == processes::NODE).cloned());
+    // The process is marked as part of the attempt from the beginning, so that it is found like any other process of it.
+    let mut env = Variables::default();
+    for mark in [processes::ATTEMPT, processes::NODE] {
+        launch.env.get(mark).map_or(Ok(()), |value| env.insert(mark, value))?;
+    }
+    let path = shim.program.path();
+    let program = Program::new(path, [&path.to_string_lossy(), super::COMMAND, super::LAUNCH], env, None)?;
     let mut text = serde_json::to_vec(launch)?;
     text.push(b'\n');
     if let Some(stdin) = stdin {
@@ -479,7 +474,7 @@ fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<
         descriptors::send(ours.as_fd(), &text[..1], &[stdin.as_fd()])?;
         text.remove(0);
     }
-    Ok((command, theirs.into(), (UnixStream::from_std(ours)?, text)))
+    Ok((program, theirs.into(), (UnixStream::from_std(ours)?, text)))
 }
 
 /// Waits until the command is executed, or the launcher says why not. None: the launcher ended without an answer.

@@ -1,7 +1,5 @@
 //! Probes and hooks.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use super::attempt::{KILL_FOR, Launcher, RunningAttempt, launched, spawn_launche
 use super::cgroup::AttemptGroups;
 use super::launch::Launch;
 use super::reaper::Status;
-use super::spawn::{self, Pipes, ProcessGroup};
+use super::spawn::{self, Pipes, ProcessGroup, Program};
 use super::{Shim, command};
 use crate::port::{Attempt, Check, Confinement, Report};
 
@@ -170,12 +168,10 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
         return Ok((pid, pipes, Some(launcher)));
     }
     let program = command::resolve(&name, &running.env, dir).map_err(|failure| failure.message)?;
-    let mut command = Command::new(&program);
-    command.arg0(&name).args(&argv[1..]).env_clear().envs(running.env.iter().map(|(name, value)| (name, value)));
-    if let Some(dir) = dir {
-        command.current_dir(dir);
-    }
-    let spawned = spawn::nothing().and_then(|stdin| shim.spawner.spawn(command, stdin, ProcessGroup::Own));
+    let spawned = spawn::nothing().and_then(|stdin| {
+        let program = Program::new(&program, &argv, running.env.clone(), dir)?;
+        shim.spawner.spawn(&program, stdin, ProcessGroup::Own)
+    });
     let (pid, pipes) = spawned.map_err(|error| command::not_executed(&name, &program, &error).message)?;
     Ok((pid, pipes, None))
 }

@@ -1,7 +1,6 @@
 //! The command to execute, and its environment. Messages of failures must tell the user what to do: they end up in the
 //! Pod's status.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -12,6 +11,7 @@ use compact_str::CompactString;
 use rustix::fs::{Access, access};
 
 use super::layout::{AttemptDir, Layout};
+use super::variables::Variables;
 use super::{confine, processes};
 use crate::port::{OperationError, Start};
 
@@ -38,49 +38,57 @@ fn may_pass(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EAGAIN | EDQUOT | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }
 
-/// Names and values may be any bytes: those that a shell exports are passed on as they are.
-pub type Variables = Vec<(OsString, OsString)>;
-
 /// The complete environment of an attempt. Variables of the container override those of the shell that started the node,
 /// if the attempt gets them, and these override those that every process gets. The variables by which its orphans are
-/// found override all others.
-pub fn environment(start: &Start, layout: &Layout, slot: &AttemptDir, isolated: bool) -> io::Result<Variables> {
-    let inherited = |name: &str, otherwise: &str| std::env::var_os(name).unwrap_or_else(|| otherwise.into());
+/// found override all others. `own` are those of this process.
+pub fn environment(
+    start: &Start,
+    own: &Variables,
+    layout: &Layout,
+    slot: &AttemptDir,
+    isolated: bool,
+) -> Result<Variables, OperationError> {
+    let inherited = |name: &str, otherwise: &str| own.get(name).map_or_else(|| otherwise.into(), OsString::from);
     let home = || -> OsString {
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let user = start.user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
         confine::home_of(user, &passwd).unwrap_or("/").into()
     };
-    let mut variables: BTreeMap<OsString, OsString> = BTreeMap::from([
-        ("PATH".into(), inherited("PATH", DEFAULT_PATH)),
-        ("HOSTNAME".into(), start.hostname.clone().into()),
+    let unusable = |error: io::Error| failure(START_ERROR, error.to_string());
+    let mut variables = if start.inherits_env && !isolated { own.clone() } else { Variables::default() };
+    if variables.get("PATH").is_none() {
+        variables.insert("PATH", inherited("PATH", DEFAULT_PATH)).map_err(unusable)?;
+    }
+    if variables.get("HOSTNAME").is_none() {
+        variables.insert("HOSTNAME", &start.hostname).map_err(unusable)?;
+    }
+    if variables.get("HOME").is_none() {
         // Without isolation the home directory is that of the shell, unless the user is another one.
-        (
-            "HOME".into(),
-            match (isolated, start.user) {
-                (true, _) => home(),
-                (false, Some(_)) => "/".into(),
-                (false, None) => inherited("HOME", "/"),
-            },
-        ),
-    ]);
-    if start.inherits_env && !isolated {
-        variables.extend(std::env::vars_os());
+        let home = match (isolated, start.user) {
+            (true, _) => home(),
+            (false, Some(_)) => "/".into(),
+            (false, None) => inherited("HOME", "/"),
+        };
+        variables.insert("HOME", home).map_err(unusable)?;
     }
     // An isolated container does not see the node's own files.
-    let words = if isolated { start.termination_message.path.clone().into() } else { slot.termination_log().into() };
-    variables.insert("TALLY_TERMINATION_LOG".into(), words);
+    let words = if isolated { Path::new(&start.termination_message.path) } else { slot.termination_log() };
+    variables.insert("TALLY_TERMINATION_LOG", words).map_err(unusable)?;
     for mount in &start.mounts {
         let path = match isolated {
-            true => mount.path.clone().into(),
-            false => layout.volume(&start.attempt.pod, &mount.volume)?.into(),
+            true => PathBuf::from(&mount.path),
+            false => {
+                layout.volume(&start.attempt.pod, &mount.volume).map_err(|error| create_failure("a volume", &error))?
+            }
         };
-        variables.insert(volume_variable(&mount.volume).into(), path);
+        variables.insert(volume_variable(&mount.volume), path).map_err(unusable)?;
     }
-    variables.extend(start.env.iter().map(|(name, value)| (name.into(), value.into())));
-    variables.insert(processes::ATTEMPT.into(), processes::mark(&start.attempt).into());
-    variables.insert(processes::NODE.into(), layout.root().display().to_string().into());
-    Ok(variables.into_iter().collect())
+    for (name, value) in &start.env {
+        variables.insert(name, value).map_err(unusable)?;
+    }
+    variables.insert(processes::ATTEMPT, processes::mark(&start.attempt)).map_err(unusable)?;
+    variables.insert(processes::NODE, layout.root().display().to_string()).map_err(unusable)?;
+    Ok(variables)
 }
 
 /// `TALLY_VOLUME_MY_DATA` for `my-data`: the path of the volume, valid even if it cannot be mounted; in an isolated
@@ -90,11 +98,7 @@ pub fn volume_variable(volume: &str) -> String {
 }
 
 /// Finds the command: a path as it is, relative to the working directory; a name in PATH.
-pub fn resolve(
-    command: &str,
-    environment: &[(OsString, OsString)],
-    dir: Option<&str>,
-) -> Result<PathBuf, OperationError> {
+pub fn resolve(command: &str, environment: &Variables, dir: Option<&str>) -> Result<PathBuf, OperationError> {
     let from = Path::new(dir.unwrap_or("."));
     if command.is_empty() {
         return Err(failure(START_ERROR, "the command is an empty string"));
@@ -113,10 +117,10 @@ pub fn resolve(
             }
         };
     }
-    let search = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
+    let search = environment.get("PATH").unwrap_or_default();
     let mut seen = None;
     // An empty entry traditionally means the current directory; searching it for commands is never wanted.
-    for entry in std::env::split_paths(&search).filter(|entry| !entry.as_os_str().is_empty()) {
+    for entry in std::env::split_paths(search).filter(|entry| !entry.as_os_str().is_empty()) {
         let path = from.join(&entry).join(command);
         match usable(&path) {
             Ok(()) => return Ok(entry.join(command)),
@@ -187,7 +191,8 @@ mod tests {
             std::fs::write(&path, "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         }
-        let env = [("PATH".into(), format!("/nowhere::{place}").into())];
+        let mut env = Variables::default();
+        env.insert("PATH", format!("/nowhere::{place}")).unwrap();
         let found = |command: &str, dir: Option<&str>| {
             resolve(command, &env, dir).map(|path| path.display().to_string()).map_err(|failure| failure.message)
         };

@@ -22,6 +22,7 @@ use super::confine::{self, Identity, identity};
 use super::mounts::LeftNamespaces;
 use super::reaper::Status;
 use super::sys::{self, OnlyThread};
+use super::variables::Variables;
 use super::{cgroup, init, mounts, terminal};
 use crate::attempts::ResourceUsage;
 use crate::descriptors;
@@ -30,7 +31,7 @@ use crate::port::{Confinement, OperationError, TerminalSize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub argv: Vec<String>,
-    pub env: command::Variables,
+    pub env: Variables,
     pub working_dir: Option<String>,
     pub mounts: MountNamespace,
     /// The control groups that it enters.
@@ -258,7 +259,7 @@ pub fn execute(launch: &Launch, identity: &Identity, ready: impl FnOnce()) -> Op
         return failure(command::START_ERROR, format!("the working directory {dir:?} cannot be entered: {error}"));
     }
     let mut command = Command::new(&path);
-    command.arg0(name).args(&launch.argv[1..]).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command.arg0(name).args(&launch.argv[1..]).env_clear().envs(launch.env.iter());
     ready();
     let error = command.exec();
     command::not_executed(name, &path, &error)

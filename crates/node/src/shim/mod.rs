@@ -70,6 +70,7 @@ mod sys;
 mod terminal;
 mod termination;
 mod usage;
+mod variables;
 mod viewers;
 mod volumes;
 pub mod wire;
@@ -278,6 +279,8 @@ struct Shim {
     boot: String,
     program: program::LauncherProgram,
     spawner: spawn::Spawner,
+    /// The environment of this process.
+    env: variables::Variables,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::RunningAttempt>>>,
     /// The names of prepared Pods, for users who read the records.
@@ -355,6 +358,7 @@ impl Shim {
             boot,
             program: program::LauncherProgram::new(arguments.hidden.is_some())?,
             spawner: spawn::Spawner::new()?,
+            env: variables::Variables::own()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
             names: RefCell::default(),

@@ -15,14 +15,11 @@ use super::attempt::{KILL_FOR, Launched, RunningAttempt, launched, spawn_session
 use super::cgroup::AttemptGroups;
 use super::launch::{Launch, MountNamespace};
 use super::reaper::Status;
-use super::{Shim, spawn};
+use super::{Shim, spawn, terminal};
 use crate::descriptors::PacketSocket;
 use crate::port::{
     Attempt, SessionEnd, SessionFailure, SessionKind, SessionOrder, SessionReport, SessionRequest, TerminalSize,
 };
-
-/// What terminals of containers are, if the container does not say.
-const TERM: (&str, &str) = ("TERM", "xterm");
 
 /// The streams of a session, as they came with its request.
 struct Streams {
@@ -74,8 +71,8 @@ async fn exec(
     let other = |error: &dyn std::fmt::Display| SessionFailure::Other(error.to_string());
     let running = running(shim, attempt)?;
     let mut env = running.env.clone();
-    if terminal.is_some() && env.iter().all(|(name, _)| name != TERM.0) {
-        env.push((TERM.0.into(), TERM.1.into()));
+    if terminal.is_some() {
+        terminal::name(&mut env);
     }
     let launch = Launch {
         argv,

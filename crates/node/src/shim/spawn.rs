@@ -5,14 +5,18 @@
 //! The pipes can be read before the process exists: once a process runs, nothing that it needs can fail.
 
 use std::cell::RefCell;
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use tokio::net::unix::pipe;
+
+use super::sys;
+use super::variables::Variables;
 
 /// The output of a process.
 pub struct Pipes {
@@ -26,6 +30,30 @@ pub enum ProcessGroup {
     Own,
     /// It will begin a session, which is a group of its own, too. The leader of a group cannot.
     LeftToIt,
+}
+
+/// A program to start, in the forms that the kernel takes.
+pub struct Program {
+    pub path: CString,
+    pub argv: Vec<CString>,
+    pub env: Variables,
+    pub dir: Option<CString>,
+}
+
+impl Program {
+    pub fn new<T: AsRef<str>>(
+        path: &Path,
+        argv: impl IntoIterator<Item = T>,
+        env: Variables,
+        dir: Option<&str>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            path: CString::new(path.as_os_str().as_bytes())?,
+            argv: argv.into_iter().map(|word| CString::new(word.as_ref())).collect::<Result<_, _>>()?,
+            env,
+            dir: dir.map(CString::new).transpose()?,
+        })
+    }
 }
 
 pub struct Spawner {
@@ -49,39 +77,32 @@ impl Spawner {
         Ok(spawner)
     }
 
-    /// Consumes the command, and with it the shim's copies of the write ends.
-    pub fn spawn(&self, command: Command, stdin: OwnedFd, group: ProcessGroup) -> io::Result<(Pid, Pipes)> {
+    pub fn spawn(&self, program: &Program, stdin: OwnedFd, group: ProcessGroup) -> io::Result<(Pid, Pipes)> {
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
         let pipes = Pipes {
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
         };
-        let pid = self.spawn_with(command, [stdin, stdout_end.into(), stderr_end.into()], group)?;
+        let pid = self.spawn_with(program, [stdin, stdout_end.into(), stderr_end.into()], group)?;
         Ok((pid, pipes))
     }
 
     /// The same with the standard streams that are given.
-    pub fn spawn_with(&self, mut command: Command, streams: [OwnedFd; 3], group: ProcessGroup) -> io::Result<Pid> {
-        let [stdin, stdout, stderr] = self.low(streams)?;
-        command.stdin(stdin).stdout(stdout).stderr(stderr);
-        if group == ProcessGroup::Own {
-            command.process_group(0);
-        }
-        let child = self.with_its_limit(&mut command);
-        drop(command);
+    pub fn spawn_with(&self, program: &Program, streams: [OwnedFd; 3], group: ProcessGroup) -> io::Result<Pid> {
+        let streams = self.passed_on(streams)?;
+        let pid = self.with_its_limit(|| sys::spawn(program, streams.each_ref().map(AsFd::as_fd), group));
+        drop(streams);
         // If that fails, the next process may find no low number; this one runs.
         let _ = self.restock();
-        Ok(Pid::from_child(&child?))
+        pid
     }
 
-    /// The C library passes on no descriptor whose number is beyond the limit, even if it is open.
-    fn low(&self, ends: [OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
-        let beyond = |end: &OwnedFd| {
-            let limit = self.files.and_then(|files| files.current);
-            limit.is_some_and(|limit| u64::try_from(end.as_raw_fd()).is_ok_and(|number| number >= limit))
-        };
-        if !ends.iter().any(beyond) {
+    /// The C library passes on no descriptor whose number is beyond the limit, even if it is open. Those of the standard
+    /// streams would be overwritten before they are passed on.
+    fn passed_on(&self, ends: [OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
+        let limit = self.files.and_then(|files| files.current).unwrap_or(u64::MAX);
+        if ends.iter().all(|end| u64::try_from(end.as_raw_fd()).is_ok_and(|number| (3..limit).contains(&number))) {
             return Ok(ends);
         }
         self.reserve.borrow_mut().clear();
@@ -98,17 +119,17 @@ impl Spawner {
     }
 
     /// A limit is inherited, so the shim's own is lowered for a moment. Everything that is needed is open by then.
-    fn with_its_limit(&self, command: &mut Command) -> io::Result<Child> {
-        let Some(files) = self.files else { return command.spawn() };
+    fn with_its_limit(&self, spawn: impl Fn() -> io::Result<Pid>) -> io::Result<Pid> {
+        let Some(files) = self.files else { return spawn() };
         let ours = prlimit(None, Resource::Nofile, files)?;
-        let spawned = command.spawn();
+        let spawned = spawn();
         setrlimit(Resource::Nofile, ours)?;
         match spawned {
             // No low number was available, or one more was needed after all: then the limit is set after the start.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::EBADF)) => {
-                let child = command.spawn()?;
-                let _ = prlimit(Some(Pid::from_child(&child)), Resource::Nofile, files);
-                Ok(child)
+                let pid = spawn()?;
+                let _ = prlimit(Some(pid), Resource::Nofile, files);
+                Ok(pid)
             }
             outcome => outcome,
         }

@@ -1,14 +1,103 @@
 //! The system calls that have no safe wrapper in the libraries we use. All `unsafe` code of this crate is here.
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use rustix::process::{Pid, Signal};
 use rustix::thread::UnshareFlags;
 
+use super::spawn::{ProcessGroup, Program};
 use crate::attempts::ResourceUsage;
+
+/// Starts a program with these standard streams, default signals and an empty signal mask. This process is not forked: the
+/// new one borrows its memory until it executes the program, whose failure is the error here.
+pub fn spawn(program: &Program, streams: [BorrowedFd<'_>; 3], group: ProcessGroup) -> io::Result<Pid> {
+    let check = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+    let argv: Vec<_> = program.argv.iter().map(|word| word.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect();
+    let variables = program.env.as_c_strings().map(|variable| variable.as_ptr().cast_mut());
+    let envp: Vec<_> = variables.chain([ptr::null_mut()]).collect();
+    let actions = FileActions::new()?;
+    let attributes = Attributes::new()?;
+    // SAFETY: both are initialised; the descriptors are open, and the library keeps copies of what it is given.
+    unsafe {
+        for (stream, number) in streams.iter().zip(0..) {
+            check(libc::posix_spawn_file_actions_adddup2(actions.0.get(), stream.as_raw_fd(), number))?;
+        }
+        if let Some(dir) = &program.dir {
+            check(libc::posix_spawn_file_actions_addchdir_np(actions.0.get(), dir.as_ptr()))?;
+        }
+        let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(signals.as_mut_ptr());
+        check(libc::posix_spawnattr_setsigmask(attributes.0.get(), signals.as_ptr()))?;
+        // Rust programs ignore it.
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGPIPE);
+        check(libc::posix_spawnattr_setsigdefault(attributes.0.get(), signals.as_ptr()))?;
+        let mut flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        if group == ProcessGroup::Own {
+            check(libc::posix_spawnattr_setpgroup(attributes.0.get(), 0))?;
+            flags |= libc::POSIX_SPAWN_SETPGROUP;
+        }
+        check(libc::posix_spawnattr_setflags(attributes.0.get(), flags as libc::c_short))?;
+    }
+    let mut pid = 0;
+    // SAFETY: both arrays end with a null pointer, and what they point to outlives the call.
+    let code = unsafe {
+        libc::posix_spawn(
+            &raw mut pid,
+            program.path.as_ptr(),
+            actions.0.get(),
+            attributes.0.get(),
+            argv.as_ptr(),
+            envp.as_ptr(),
+        )
+    };
+    check(code)?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number was started"))
+}
+
+struct FileActions(UnsafeCell<libc::posix_spawn_file_actions_t>);
+
+impl FileActions {
+    fn new() -> io::Result<Self> {
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: it is valid for the write; on success it is initialised.
+        match unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) } {
+            0 => Ok(Self(UnsafeCell::new(unsafe { actions.assume_init() }))),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+impl Drop for FileActions {
+    fn drop(&mut self) {
+        // SAFETY: it was initialised, and is not used again.
+        unsafe { libc::posix_spawn_file_actions_destroy(self.0.get()) };
+    }
+}
+
+struct Attributes(UnsafeCell<libc::posix_spawnattr_t>);
+
+impl Attributes {
+    fn new() -> io::Result<Self> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: it is valid for the write; on success it is initialised.
+        match unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) } {
+            0 => Ok(Self(UnsafeCell::new(unsafe { attributes.assume_init() }))),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: it was initialised, and is not used again.
+        unsafe { libc::posix_spawnattr_destroy(self.0.get()) };
+    }
+}
 
 /// A child that has ended and is not reaped yet. It stays in that state: until it is reaped, its ID refers to no other
 /// process and no other group, so that a signal to its group reaches no other process.

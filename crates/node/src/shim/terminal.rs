@@ -8,7 +8,16 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use super::variables::Variables;
 use crate::port::TerminalSize;
+
+/// Tells the command what kind of terminal it has, unless it is told already.
+pub fn name(env: &mut Variables) {
+    if env.get("TERM").is_none() {
+        // Only a NUL byte is refused.
+        let _ = env.insert("TERM", "xterm");
+    }
+}
 
 pub struct Terminal {
     /// What is written here is the command's input, and its output is read here.
