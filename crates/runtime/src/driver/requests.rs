@@ -13,9 +13,18 @@ use crate::controller::{Call, Input, Refusal, Reply, Request, RequestId, Verb};
 pub const RETRIES: u32 = 5;
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 
+/// A Job with so many requests waiting is a large one.
+const MANY_QUEUED: usize = 256;
+/// How long it counts as large after that.
+const LARGE_FOR: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub struct Requests {
     most_in_flight: usize,
+    /// How many may be in flight now.
+    in_flight_now: usize,
+    /// What had many requests waiting, and when last.
+    large: HashMap<u64, Duration, foldhash::fast::FixedState>,
     /// Requested and not started, by what they are about. Their number is bounded by the rules of the controller.
     queues: HashMap<u64, Queue, foldhash::fast::FixedState>,
     /// The queues that are not empty, in the order of their turns.
@@ -59,6 +68,10 @@ impl Queue {
         self.others.pop_front()
     }
 
+    fn len(&self) -> usize {
+        self.creations.len() + self.others.len()
+    }
+
     fn is_empty(&self) -> bool {
         self.creations.is_empty() && self.others.is_empty()
     }
@@ -72,8 +85,11 @@ struct InFlight {
 
 impl Requests {
     pub fn new(most_in_flight: usize) -> Self {
+        let most_in_flight = most_in_flight.max(1);
         Self {
-            most_in_flight: most_in_flight.max(1),
+            most_in_flight,
+            in_flight_now: most_in_flight,
+            large: HashMap::default(),
             queues: HashMap::default(),
             turns: VecDeque::new(),
             queued: 0,
@@ -97,9 +113,17 @@ impl Requests {
     }
 
     /// The next request of the queue whose turn it is.
-    fn take(&mut self) -> Option<Request> {
+    fn take(&mut self, limit: &Limit, now: Duration) -> Option<Request> {
         let about = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&about)?;
+        if queue.len() > MANY_QUEUED {
+            self.large.insert(about, now);
+        } else if !self.large.is_empty() {
+            self.large.retain(|_, at| now.saturating_sub(*at) < LARGE_FOR);
+            if !self.large.is_empty() && !self.large.contains_key(&about) {
+                limit.keep_few_in_flight(now);
+            }
+        }
         let request = queue.pop()?;
         self.queued -= 1;
         if queue.is_empty() {
@@ -111,7 +135,7 @@ impl Requests {
     }
 
     fn wants_token(&self) -> bool {
-        !self.due.is_empty() || self.queued > 0 && self.in_flight.len() < self.most_in_flight
+        !self.due.is_empty() || self.queued > 0 && self.in_flight.len() < self.in_flight_now
     }
 
     /// The next request to send now. `now` is the time since the driver started.
@@ -120,6 +144,7 @@ impl Requests {
             self.waiting.pop_first();
             self.due.push_back(id);
         }
+        self.in_flight_now = limit.in_flight(self.most_in_flight, now);
         if !self.wants_token() {
             return None;
         }
@@ -130,7 +155,7 @@ impl Requests {
         if let Some(id) = self.due.pop_front() {
             return self.in_flight.get(&id).map(|InFlight { call, .. }| Request { id, call: call.clone(), about: 0 });
         }
-        let request = self.take()?;
+        let request = self.take(limit, now)?;
         self.in_flight.insert(request.id, InFlight { call: request.call.clone(), retries: 0 });
         Some(request)
     }
@@ -209,6 +234,34 @@ mod tests {
 
     const fn millis(millis: u64) -> Duration {
         Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn few_are_in_flight_while_a_small_job_runs_beside_a_large_one() {
+        let (limit, large) = (Limit::new(0.0, 1), 1);
+        let (mut jobs, mut pods) = (Requests::new(64), Requests::new(64));
+        jobs.extend((0..1000).map(|id| about(large, id)));
+        pods.extend((0..1000).map(request));
+        assert_eq!(sent(&mut jobs, &limit, millis(0)).len(), 64, "a large one alone");
+        // A small one: its request is sent as soon as there is room, and it is the only one of it.
+        jobs.extend([about(2, 1000)]);
+        let answer = |requests: &mut Requests, id: u64, now| {
+            requests.answered(RequestId(id), refused(404, None), now, 0.0).unwrap();
+        };
+        let mut order = Vec::new();
+        for id in 0..56 {
+            answer(&mut jobs, id, millis(10));
+            order.extend(sent(&mut jobs, &limit, millis(10)));
+        }
+        assert_eq!(order, [64, 1000]);
+        assert_eq!(sent(&mut pods, &limit, millis(10)).len(), 8, "of other controllers, too");
+        assert_eq!(sent(&mut pods, &limit, millis(1000)).len(), 0);
+        assert_eq!(sent(&mut pods, &limit, millis(1010)).len(), 56, "a second later");
+        // Many small ones alone are as fast as possible.
+        let limit = Limit::new(0.0, 1);
+        let mut jobs = Requests::new(64);
+        jobs.extend((0..1000).map(|id| about(id, id)));
+        assert_eq!(sent(&mut jobs, &limit, millis(0)).len(), 64);
     }
 
     #[test]
