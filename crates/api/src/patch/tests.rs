@@ -172,3 +172,42 @@ fn what_needs_no_conforming_is_left_as_it_is_by_conforming() {
     }
     assert!(shortcuts > 500, "the short way is taken: {shortcuts}");
 }
+
+#[test]
+fn a_status_of_a_job_needs_no_conforming() {
+    let jobs = catalog::find("batch", "v1", "jobs").unwrap();
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}},
+    });
+    let mut stored = conform_object(jobs, job, FieldValidation::Strict).unwrap().object;
+    let time = "2026-01-02T03:04:05Z";
+    let none: Value = json!(null);
+    for status in [
+        json!({"startTime": time, "active": 2, "ready": 0, "terminating": 0, "uncountedTerminatedPods": {"succeeded": none, "failed": none}}),
+        json!({"startTime": time, "active": 1, "ready": 1, "terminating": 0,
+            "uncountedTerminatedPods": {"succeeded": ["a", "b"], "failed": none}}),
+        json!({"startTime": time, "active": 0, "succeeded": 2, "ready": 0, "terminating": 0,
+            "uncountedTerminatedPods": {"succeeded": none, "failed": ["c"]}}),
+        json!({"startTime": time, "succeeded": 2, "failed": 1, "completedIndexes": "0,1", "failedIndexes": "", "ready": 0, "terminating": 0,
+            "uncountedTerminatedPods": {"succeeded": none, "failed": none}, "completionTime": time,
+            "conditions": [{"type": "Complete", "status": "True", "lastProbeTime": time, "lastTransitionTime": time, "reason": "R", "message": "m"}]}),
+    ] {
+        let mut status = status;
+        for field in [
+            "conditions",
+            "startTime",
+            "completionTime",
+            "active",
+            "succeeded",
+            "failed",
+            "completedIndexes",
+            "failedIndexes",
+        ] {
+            status.as_object_mut().unwrap().entry(field).or_insert(Value::Null);
+        }
+        let patch = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": status});
+        let merged = merged_tree(jobs, PatchKind::Merge, &stored, &patch).unwrap();
+        stored = merged.unwrap_or_else(|| panic!("{patch}"));
+    }
+}

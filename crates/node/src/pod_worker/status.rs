@@ -242,9 +242,12 @@ impl PodWorker {
         }
         let since = stored.filter(|stored| stored.status == status).and_then(|stored| stored.last_transition_time);
         let mut condition = json!({
-            "type": kind, "status": status, "lastProbeTime": null,
+            "type": kind, "status": status,
             "lastTransitionTime": since.unwrap_or(now).to_string(), "observedGeneration": self.pod.metadata.generation,
         });
+        if stored.is_none() {
+            condition["lastProbeTime"] = Value::Null;
+        }
         for (field, said, before) in [
             ("reason", fact.reason, stored.map(|stored| stored.reason.as_str())),
             ("message", message, stored.map(|stored| stored.message.as_str())),
