@@ -515,7 +515,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                 self.namespaces.clear();
                 self.namespaces_known = false;
             }
-            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
+            Input::Apply(Kind::JOB, bytes) => match wire::job(&bytes) {
                 Ok(job) => self.observe_job(&job),
                 Err(_) => self.touch(|uid| Key::Job(JobUid::new(uid)), &bytes),
             },
@@ -526,7 +526,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     if !self.waiting.is_empty() {
                         Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&known(&meta.uid)));
                     }
-                } else if let Ok(pod) = bytes.read() {
+                } else if let Ok(pod) = wire::pod(&bytes) {
                     self.observe_pod(&pod);
                 } else {
                     self.touch(known, &bytes);

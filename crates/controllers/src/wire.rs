@@ -10,6 +10,7 @@ use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
+use tally_core::view::ViewError;
 
 use tally_runtime::controller::{self, Call, Kind, Refusal, Reply, Verb};
 use tally_value::{Map, Value, json};
@@ -268,6 +269,16 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     }
 }
 
+/// The Pod that an object is.
+pub fn pod(object: &controller::Object) -> serde_json::Result<Arc<PodView>> {
+    object.view(|object| object.read())
+}
+
+/// The Job that an object is.
+pub fn job(object: &controller::Object) -> Result<Arc<JobView>, ViewError> {
+    object.view(|object| JobView::from_json(object))
+}
+
 /// What a successful response means: `object` is the object in it, None if it was a Status (removed at once).
 pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&controller::Object>) -> Answer {
     let Some(object) = object else { return Answer::Gone };
@@ -284,10 +295,10 @@ pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&controlle
     let read = match action {
         Action::GetNode { .. } => return Answer::Node { not_ready_since: node_not_ready_since(object) },
         Action::CreatePod { .. } | Action::PatchPod { .. } | Action::DeletePod { .. } | Action::GetPod { .. } => {
-            object.read().ok().map(|pod| Object::Pod(Arc::new(pod)))
+            pod(object).ok().map(Object::Pod)
         }
         Action::GetJob { .. } | Action::WriteJobStatus { .. } | Action::DeleteJob { .. } => {
-            JobView::from_json(object).ok().map(|job| Object::Job(Arc::new(job)))
+            job(object).ok().map(Object::Job)
         }
         Action::ListPods { .. } => return Answer::Unknown,
     };

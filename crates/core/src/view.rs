@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use compact_str::CompactString;
-use serde::de::Visitor;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -65,8 +65,41 @@ where
     D: Deserializer<'de>,
     M: FromIterator<(CompactString, CompactString)>,
 {
-    let map: BTreeMap<CompactString, Option<CompactString>> = null_default(deserializer)?;
-    Ok(map.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
+    deserializer.deserialize_option(TextMap).map(|texts| texts.into_iter().collect())
+}
+
+struct TextMap;
+
+impl<'de> Visitor<'de> for TextMap {
+    type Value = Vec<(CompactString, CompactString)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of strings")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Vec::with_capacity(map.size_hint().unwrap_or(0).min(16));
+        while let Some((name, text)) = map.next_entry::<CompactString, Option<CompactString>>()? {
+            texts.push((name, text.unwrap_or_default()));
+        }
+        // An API server writes them in order, each once. Of two with the same name the later one counts.
+        if !texts.is_sorted_by(|one, next| one.0 < next.0) {
+            texts = BTreeMap::from_iter(texts).into_iter().collect();
+        }
+        Ok(texts)
+    }
 }
 
 /// Reads a string and converts it, without keeping a copy of the string.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tally_store::{Body, Entry, Handle, Stored};
-use tally_value::Value;
+use tally_value::{SharedView, Value};
 
 use crate::text::{self, PlacedPart, metadata};
 
@@ -21,6 +21,7 @@ pub struct Tree {
     object: Value,
     /// With its revision, which is known once it is written.
     stamped: OnceLock<Value>,
+    view: SharedView,
     /// Where its parts are in the text.
     parts: Vec<PlacedPart>,
 }
@@ -51,7 +52,7 @@ pub fn body(object: &Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>
     if body.bytes.len() > LARGEST {
         return (body, None);
     }
-    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new(), parts });
+    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new(), view: SharedView::default(), parts });
     let shared: Arc<dyn Any + Send + Sync> = tree.clone();
     let handle: Handle = Arc::downgrade(&shared);
     (Body { handle: Some(handle), ..body }, Some(tree))
@@ -60,6 +61,12 @@ pub fn body(object: &Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>
 /// The tree of an entry, if it is still kept.
 pub fn tree(entry: &Stored) -> Option<Value> {
     Some(kept(entry)?.stamped(entry.revision).clone())
+}
+
+/// The same, and what readers share.
+pub fn shared(entry: &Stored) -> Option<(Value, SharedView)> {
+    let kept = kept(entry)?;
+    Some((kept.stamped(entry.revision).clone(), kept.view.clone()))
 }
 
 fn kept(entry: &Stored) -> Option<Arc<Tree>> {

@@ -35,8 +35,20 @@ pub fn shown(resource: &Resource, bytes: Bytes) -> Bytes {
 
 /// A stored object in the form of this resource.
 pub fn object(resource: &Resource, entry: &Stored) -> Object {
-    let tree = decoded::tree(entry).filter(|_| resource.rules.conversion().is_none());
-    Object { bytes: shown(resource, entry.value.clone()), tree }
+    match decoded::shared(entry).filter(|_| resource.rules.conversion().is_none()) {
+        Some((tree, view)) => Object::shared(entry.value.clone(), Some(tree), view),
+        None => shown(resource, entry.value.clone()).into(),
+    }
+}
+
+/// The same with another revision.
+pub fn object_at(resource: &Resource, entry: &Stored, revision: u64) -> Object {
+    let mut object = Object::from(shown(resource, text::restamp(&entry.value, revision)));
+    object.tree = decoded::tree(entry).filter(|_| resource.rules.conversion().is_none()).map(|mut tree| {
+        text::metadata(&mut tree).insert("resourceVersion", revision.to_string().into());
+        tree
+    });
+    object
 }
 
 /// The status error for an object that fails validation. Both views name the stored kind in it.

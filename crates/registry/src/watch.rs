@@ -11,7 +11,7 @@ use tally_api::status_error::StatusError;
 use tally_store::{Entry, Event, TooOld, Watcher};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Object, Registry, Result, Target, decoded, read, text, view};
+use crate::{Object, Registry, Result, Target, decoded, read, view};
 
 /// The shortest time between two bookmarks on a quiet stream. A reader waits no longer than this to learn that it has
 /// seen everything up to a write it knows of; a busy store sends no more than ten bookmarks per second per stream.
@@ -237,9 +237,6 @@ fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<W
         (true, false) if event.deleted => Some(WatchEvent::Deleted(object())),
         // The object no longer matches: the reader gets a delete event with the last matching state, at the revision of
         // the change.
-        (true, false) => {
-            let known = event.previous.as_ref()?;
-            Some(WatchEvent::Deleted(view::shown(resource, text::restamp(&known.value, event.revision)).into()))
-        }
+        (true, false) => Some(WatchEvent::Deleted(view::object_at(resource, event.previous.as_ref()?, event.revision))),
     }
 }

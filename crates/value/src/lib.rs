@@ -18,7 +18,7 @@ use std::ops::{Index, IndexMut};
 pub use compact_str::CompactString;
 pub use list::List;
 pub use map::{Entry, Map};
-pub use object::Object;
+pub use object::{Object, SharedView};
 pub use ser::write_text;
 pub use serde_json::Number;
 

@@ -523,12 +523,12 @@ impl<S: Mutation> Controller for JobController<S> {
 
     fn handle(&mut self, input: Input, now: Timestamp, out: &mut Outbox) {
         match input {
-            Input::Apply(Kind::JOB, bytes) => match JobView::from_json(&bytes) {
-                Ok(job) => self.observe(Object::Job(Arc::new(self.gated(job))), now, out),
-                Err(_) => self.observe_unreadable(Resource::Jobs, &bytes, now, out),
+            Input::Apply(Kind::JOB, object) => match wire::job(&object) {
+                Ok(job) => self.observe(Object::Job(Arc::new(self.gated(Arc::unwrap_or_clone(job)))), now, out),
+                Err(_) => self.observe_unreadable(Resource::Jobs, &object, now, out),
             },
-            Input::Apply(Kind::POD, object) => match object.read() {
-                Ok(pod) => self.observe(Object::Pod(Arc::new(pod)), now, out),
+            Input::Apply(Kind::POD, object) => match wire::pod(&object) {
+                Ok(pod) => self.observe(Object::Pod(pod), now, out),
                 Err(_) => self.observe_unreadable(Resource::Pods, &object, now, out),
             },
             Input::Delete(Kind::JOB, bytes) => {
@@ -541,7 +541,7 @@ impl<S: Mutation> Controller for JobController<S> {
                 }
             }
             Input::Delete(Kind::POD, object) => {
-                if let Ok(pod) = object.read() {
+                if let Ok(pod) = wire::pod(&object) {
                     self.pod_gone(&pod, now, out);
                     self.pods_reached(pod.revision, now, out);
                 } else if let Some(meta) = Meta::of(&object) {
