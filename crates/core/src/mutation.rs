@@ -268,6 +268,9 @@ pub enum Bug {
     UnconditionalRelease,
     /// A Pod is deleted regardless of its current revision.
     UnconditionalDelete,
+    // From here on: not a bug of a controller, but of what surrounds it.
+    /// TRACK-19: the API server lets other writers put the tracking finalizer back on a finished Pod.
+    FinalizerPutBack,
 }
 
 pub const BUGS: &[Bug] = &[
@@ -399,6 +402,7 @@ pub const BUGS: &[Bug] = &[
     Bug::OlderJobAdopted,
     Bug::UnconditionalRelease,
     Bug::UnconditionalDelete,
+    Bug::FinalizerPutBack,
 ];
 
 /// Which bugs the code contains.

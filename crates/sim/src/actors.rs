@@ -3,7 +3,7 @@
 use serde_json::json;
 use tally_core::ids::JobUid;
 use tally_core::job::JobSpec;
-use tally_core::mutation::Mutation;
+use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{Exit, Phase, PodView};
 use tally_core::selector::Labels;
 
@@ -300,7 +300,11 @@ impl<S: Mutation> World<S> {
         };
         self.counters.hit(Sometimes::TrackedAgain);
         self.trace.say(|| format!("user puts the finalizer of {} back", key.1));
-        self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = true);
+        if self.mutation.injects(Bug::FinalizerPutBack) {
+            self.api.plant_finalizer(&key, Actor::User);
+        } else {
+            self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = true);
+        }
         true
     }
 

@@ -45,7 +45,7 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::TallyBeforeRelease | Bug::FinishWithBacklog => "limits",
         Bug::ForgetOwnCreations => "stale-views",
         Bug::NoOrphanSweep | Bug::NoFinishedSweep => "job-monkey",
-        Bug::ClassificationNotSticky | Bug::NoUidGuard => "pod-monkey",
+        Bug::ClassificationNotSticky | Bug::NoUidGuard | Bug::FinalizerPutBack => "pod-monkey",
         Bug::ActiveZeroInBackoff | Bug::BackoffForgottenAtRestart | Bug::BackoffUnexplained => "backoff",
         Bug::FinishWhileTerminating | Bug::ForgetOwnDeletions => "replacement",
         Bug::NoDeadlineTimer => "deadline",
@@ -255,5 +255,6 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::OlderJobAdopted => "a Job that was read late replaces a newer one",
         Bug::UnconditionalRelease => "a Pod is released without a precondition",
         Bug::UnconditionalDelete => "a Pod is deleted without a precondition",
+        Bug::FinalizerPutBack => "I1 the API server lets the finalizer of a finished Pod be put back",
     }
 }
