@@ -70,8 +70,14 @@ pub enum Bug {
     StaleJobCreates,
     /// H6: a Job is deleted by a local clock that runs ahead.
     TtlTrustsLocalClock,
-    /// The driver does not notice that the clock was set back.
+    /// A controller that counts Jobs is not told that the clock was set back.
     ClockUnwatched,
+    /// The same for the CronJob controller.
+    CronClockUnwatched,
+    /// The same for the garbage collector.
+    CollectorClockUnwatched,
+    /// The same for the Pod garbage collector.
+    PodGcClockUnwatched,
     /// G1: an owner that no stream has shown is taken to be gone.
     CollectsUnlooked,
     /// G1: an object is deleted by name, regardless of which object has the name now.
@@ -305,6 +311,9 @@ pub const BUGS: &[Bug] = &[
     Bug::StaleJobCreates,
     Bug::TtlTrustsLocalClock,
     Bug::ClockUnwatched,
+    Bug::CronClockUnwatched,
+    Bug::CollectorClockUnwatched,
+    Bug::PodGcClockUnwatched,
     Bug::CollectsUnlooked,
     Bug::CollectsByName,
     Bug::RemovesUntold,

@@ -10,6 +10,7 @@ use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
 use tally_core::mutation::Mutation;
+use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 
 use crate::api::Actor;
@@ -66,11 +67,24 @@ pub struct ClusterSetup {
     pub cpus_per_node: usize,
     /// How many ended Pods may stay.
     pub ended_pods: Option<usize>,
+    /// Nodes that are lost when the faults stop stay so, unless all are.
+    pub nodes_stay_lost: bool,
+    /// CronJobs go on for a while when the faults stop.
+    pub crons_go_on: bool,
 }
 
 impl ClusterSetup {
     pub fn of(replicas: usize, crons: usize) -> Self {
-        Self { replicas, crons, nodes: 2, pods_per_node: 3, cpus_per_node: 2, ended_pods: None }
+        Self {
+            replicas,
+            crons,
+            nodes: 2,
+            pods_per_node: 3,
+            cpus_per_node: 2,
+            ended_pods: None,
+            nodes_stay_lost: false,
+            crons_go_on: false,
+        }
     }
 
     pub(crate) fn draw(&mut self, choices: &mut Choices) {
@@ -383,9 +397,11 @@ impl<S: Mutation> World<S> {
         if self.setup.cluster.is_none() {
             return;
         }
+        let stay_lost = self.cluster().nodes_stay_lost;
         for number in 0..self.cluster().nodes {
             let node = self.archive().get(&Kind::NODE, "", &format!("hollow-{number}")).cloned();
             match node {
+                None if stay_lost && number > 0 => {}
                 None => self.create_node(number),
                 Some(node) => {
                     let spec = json!({"unschedulable": null, "taints": null});
@@ -393,9 +409,38 @@ impl<S: Mutation> World<S> {
                 }
             }
         }
+        if !self.crons_go_on() {
+            self.suspend_crons();
+        }
+    }
+
+    pub(crate) fn crons_go_on(&self) -> bool {
+        self.setup.cluster.as_ref().is_some_and(|cluster| cluster.crons_go_on)
+    }
+
+    fn suspend_crons(&mut self) {
         let crons: Vec<_> = self.archive().all(&Kind::CRON_JOB).cloned().collect();
         for cron in crons {
             self.user_patches(Kind::CRON_JOB, &cron, &json!({"spec": {"suspend": true}}));
+        }
+    }
+
+    /// Users suspend the CronJobs that went on in a healed world, when it is time: otherwise it would never rest.
+    pub(crate) fn crons_end(&mut self) -> bool {
+        let ends = self.punctuality.crons_end_at.is_some_and(|at| at <= self.api.now);
+        if ends {
+            self.punctuality.crons_end_at = None;
+            self.suspend_crons();
+        }
+        ends
+    }
+
+    /// G8, when a healed cluster has nothing to do but wait.
+    pub(crate) fn cluster_waits(&mut self, wake_at: Option<Timestamp>) {
+        let Some(cluster) = &self.setup.cluster else { return };
+        let found = self.punctuality.check(&self.api.archive, self.api.now, wake_at, cluster.ended_pods);
+        if let Some((invariant, text)) = found {
+            self.oracle.fail(invariant, text);
         }
     }
 

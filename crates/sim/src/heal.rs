@@ -22,11 +22,13 @@ impl<S: Mutation> World<S> {
             self.tracking.fill(false);
             (0..self.setup.instances).for_each(|at| self.crash(at));
         }
+        self.refuse_by_wrong_clocks();
         self.heal_hosts();
         self.end_elections();
         self.users_make_up();
         self.cluster_makes_up();
         self.oracle.laws.heals(self.api.now);
+        self.punctuality.heals(self.api.now, self.crons_go_on());
         let mut quiet = false;
         let most = self.setup.heal_steps;
         for _ in 0..most {
@@ -41,7 +43,11 @@ impl<S: Mutation> World<S> {
             let closed = |namespace: &str| self.api.is_terminating(namespace);
             self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane, closed);
             self.check_explained(wake_at);
-            match wake_at {
+            self.cluster_waits(wake_at);
+            if self.crons_end() {
+                continue;
+            }
+            match self.punctuality.crons_end_at.into_iter().chain(wake_at).min() {
                 Some(at) => {
                     let by = (at - self.api.now).max(Span::from_millis(1));
                     self.pass(by);

@@ -10,6 +10,8 @@
 //! - G5: no controller changes how an ended Pod has ended; a node removes only Pods that were deleted.
 //! - G6: every living namespace has the objects that every namespace has.
 //! - G7: a CronJob starts one Job for each time, as far as it can know, and none next to another if it forbids that.
+//!
+//! G8, that nothing is late, is in `late.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,8 +36,8 @@ pub(crate) type Found = Option<(&'static str, String)>;
 /// One incarnation of one controller.
 type Who = (usize, u32);
 
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 #[derive(Default)]
@@ -382,7 +384,7 @@ fn find<'a>(archive: &'a Archive, dependent: &Version, owner: &Value) -> Option<
 }
 
 /// Whether an owner keeps its dependent: the owner exists, and does not wait for its dependents to be removed first.
-fn stays(archive: &Archive, dependent: &Version, owner: &Value) -> bool {
+pub(crate) fn stays(archive: &Archive, dependent: &Version, owner: &Value) -> bool {
     let known = KINDS.iter().any(|kind| owner["kind"] == kind.kind);
     let found = find(archive, dependent, owner);
     !known || found.is_some_and(|owner| !waits_for_dependents(owner))

@@ -14,6 +14,7 @@ pub mod explained;
 mod heal;
 mod host;
 mod judge;
+mod late;
 mod laws;
 pub mod model;
 pub mod mutants;

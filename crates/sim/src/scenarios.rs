@@ -831,12 +831,18 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "cluster",
-        about: "G1-G7: all controllers together, on nodes, without faults",
-        tune: |setup| cluster(setup, 1),
+        about: "G1-G8: all controllers together, on nodes, without faults",
+        tune: |setup| {
+            let go_on = setup.chaos_steps.is_multiple_of(4);
+            cluster(setup, 1);
+            if let Some(cluster) = &mut setup.cluster {
+                cluster.crons_go_on = go_on;
+            }
+        },
     },
     Scenario {
         name: "cluster-faults",
-        about: "G1-G7: all controllers together; streams lag and break, requests are lost or late, crashes",
+        about: "G1-G8: all controllers together; streams lag and break, requests are lost or late, crashes",
         tune: |setup| {
             // Sometimes with a second leader, otherwise events that need two leaders would never happen.
             let replicas = 1 + usize::from(setup.chaos_steps.is_multiple_of(3));
@@ -848,7 +854,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "cluster-two-leaders",
-        about: "G1-G7: two of every controller, which pause and wake",
+        about: "G1-G8: two of every controller, which pause and wake",
         tune: |setup| {
             cluster(setup, 2);
             setup.weights.host_fault = 8;
@@ -860,13 +866,22 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "cluster-clocks",
-        about: "G1-G7: clocks of controllers and nodes that jump and disagree",
+        about: "G1-G8: clocks of controllers and nodes that jump and disagree",
         tune: |setup| {
+            let at = setup.chaos_steps;
             cluster(setup, 1);
             setup.weights.host_fault = 4;
             setup.weights.clock = 3;
+            if at.is_multiple_of(2) {
+                // A retry after a refusal is a timer of every controller.
+                (setup.weights.host_fault, setup.weights.refuse, setup.weights.time) = (16, 6, 24);
+            }
             setup.weights.node_monkey = 1;
             setup.weights.cron_monkey = 1;
+            if let Some(cluster) = &mut setup.cluster {
+                (cluster.nodes_stay_lost, cluster.crons_go_on) = (at.is_multiple_of(3), true);
+                cluster.crons = 2;
+            }
         },
     },
     Scenario {
@@ -935,10 +950,14 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "lost-node",
         about: "G2 G4: nodes are deleted, come back, are cordoned and put out of service",
         tune: |setup| {
+            let stay_lost = setup.chaos_steps.is_multiple_of(4);
             cluster(setup, 1);
             faults(setup);
             setup.weights.node_monkey = 6;
             setup.weights.time = 24;
+            if let Some(cluster) = &mut setup.cluster {
+                cluster.nodes_stay_lost = stay_lost;
+            }
         },
     },
     Scenario {

@@ -22,6 +22,7 @@ use crate::counters::{Counters, Sometimes};
 use crate::election::Candidate;
 use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
+use crate::late::Punctuality;
 use crate::oracle::{Context, Oracle, Violation};
 use crate::setup::{JobSetup, NAMESPACE, OTHER_MANAGER, Setup, TrackingGate};
 use crate::trace::{Trace, describe_call, describe_job};
@@ -47,6 +48,7 @@ pub struct World<S: Mutation> {
     pub(crate) starts: Starts,
     pub(crate) evidence: Evidence,
     pub(crate) judge: Judge,
+    pub(crate) punctuality: Punctuality,
     /// Whether the gate JobTrackingWithFinalizers of each instance is on.
     pub(crate) tracking: Vec<bool>,
 }
@@ -98,6 +100,7 @@ impl<S: Mutation> World<S> {
             hosts: Vec::new(),
             sent: Vec::new(),
             judge: Judge::default(),
+            punctuality: Punctuality::default(),
             tracking: (0..setup.instances).map(|at| setup.tracking != TrackingGate::Skewed || at % 2 == 0).collect(),
             setup,
         };

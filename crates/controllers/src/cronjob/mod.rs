@@ -609,7 +609,11 @@ impl<S: Mutation> Controller for CronJobs<S> {
                     self.answered(&uid, purpose, &reply, now, out);
                 }
             }
-            Input::ClockSetBack(_) => self.look_at_all(now),
+            Input::ClockSetBack(_) => {
+                // A read is dated by the clock: one of a clock that was ahead says nothing about the times that follow.
+                self.crons.values_mut().for_each(|tracked| tracked.confirmed = None);
+                self.look_at_all(now);
+            }
             Input::Tick | Input::Bookmark(..) => {}
             Input::Init(_) | Input::Apply(..) | Input::Delete(..) | Input::InitDone(..) => {}
         }

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 use tally_core::time::{Span, Timestamp};
 
 use super::*;
+use tally_runtime::controller::Refusal;
 use tally_runtime::testing::{Probe, done, refused};
 
 const CREATED: &str = "2026-01-31T11:58:30Z";
@@ -187,6 +188,16 @@ fn a_job_that_was_not_recorded_is_recorded_instead_of_created_again() {
         assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
         let expected = json!({"active": active_then, "lastScheduleTime": slot, "lastSuccessfulTime": successful});
         assert_eq!(probe.body(0)["status"], expected, "{condition:?}");
+        probe.answer(0, done(cron(9, json!({}), expected)));
+        assert!(probe.events().is_empty(), "{condition:?}: it was not known as active");
+    }
+    // Beside another one that runs, and once, though it is active already.
+    let (earlier, jobs) = ("2026-01-31T11:58:00Z", [job("2026-01-31T11:58:00Z", None), job(slot, None)]);
+    for listed in [json!([active(earlier)]), json!([active(earlier), active(slot)])] {
+        let status = json!({"active": listed, "lastScheduleTime": earlier});
+        let mut probe = probe("2026-01-31T11:59:10Z", cron(5, json!({}), status), &jobs);
+        assert_eq!(probe.asks(), ["merge cronjobs ns/c/status"]);
+        assert_eq!(probe.body(0)["status"]["active"], json!([active(earlier), active(slot)]));
     }
     // A Job that only claims a time is not added.
     let mut claims = job(slot, None);
@@ -194,6 +205,24 @@ fn a_job_that_was_not_recorded_is_recorded_instead_of_created_again() {
     let mut probe =
         probe("2026-01-31T11:58:59Z", cron(5, json!({"suspend": true}), json!({})), &[claims, job(slot, None)]);
     assert_eq!(probe.asks(), ["get cronjobs ns/c"], "it is not even that time");
+}
+
+/// CRON-1, CRON-2.
+#[test]
+fn a_child_is_controlled_by_a_cron_job_and_ends_by_a_condition_that_holds() {
+    let read = |job: &Value| Child::read(job.to_string().as_bytes());
+    let slot = "2026-01-31T11:59:00Z";
+    for (field, value) in [("kind", "Job"), ("apiVersion", "example.com/v1")] {
+        let mut job = job(slot, None);
+        job["metadata"]["ownerReferences"][0][field] = value.into();
+        assert!(read(&job).is_err(), "{value}");
+    }
+    for condition in ["Complete", "Failed"] {
+        let mut job = job(slot, Some(condition));
+        assert!(read(&job).is_ok_and(|child| child.finished.is_some()), "{condition}");
+        job["status"]["conditions"][0]["status"] = "False".into();
+        assert!(read(&job).is_ok_and(|child| child.finished.is_none()), "{condition}");
+    }
 }
 
 #[test]
@@ -215,6 +244,8 @@ fn a_name_that_is_taken() {
         assert_eq!(probe.events().len(), usize::from(!ours));
         if !ours {
             assert_eq!(probe.wakes_in(), Some(60_000), "the next time has another name");
+            probe.passes(60_000);
+            assert_eq!(probe.asks(), ["get cronjobs ns/c"], "it was read for another time");
         }
     }
 }
@@ -242,6 +273,18 @@ fn a_fresh_look_may_show_that_there_is_nothing_to_do() {
     probe.answer(0, Reply::Unknown);
     assert_eq!(probe.wakes_in(), Some(250));
     probe.passes(250);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+}
+
+#[test]
+fn an_older_state_in_the_stream_replaces_nothing() {
+    let slot = "2026-01-31T11:59:00Z";
+    let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+    probe.answer(0, done(cron(9, json!({"suspend": true}), json!({}))));
+    probe.sees(Kind::CRON_JOB, cron(7, json!({}), json!({})));
+    assert!(probe.asks().is_empty(), "it is suspended");
+    probe.sees(Kind::CRON_JOB, cron(11, json!({}), json!({})));
     assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
 }
 
@@ -427,6 +470,96 @@ fn missing_and_unexpected_jobs_are_told() {
     assert!(unexpected.events().is_empty() && unexpected.asks().is_empty(), "told once");
 }
 
+/// CRON-6: only a read that shows that the Job is not there, or is another, ends it.
+#[test]
+fn an_active_job_that_no_stream_has_shown_is_read() {
+    let last = "2026-01-31T11:59:00Z";
+    let status = || json!({"active": [active(last)], "lastScheduleTime": last});
+    let changed = |pointer: &str| {
+        let mut job = job(last, None);
+        *job.pointer_mut(pointer).unwrap() = "another".into();
+        job
+    };
+    for (reply, asks, wakes_in) in [
+        (done(job(last, None)), None, 30_000),
+        (done(changed("/metadata/uid")), Some("merge cronjobs ns/c/status"), 0),
+        (done(changed("/metadata/ownerReferences/0/uid")), Some("merge cronjobs ns/c/status"), 0),
+        (refused(503, "ServiceUnavailable"), None, 250),
+        (Reply::Unknown, None, 250),
+    ] {
+        let mut probe = probe("2026-01-31T11:59:30Z", cron(5, json!({}), status()), &[]);
+        assert_eq!(probe.asks(), [format!("get jobs ns/c-{}", minutes(last))]);
+        probe.answer(0, reply.clone());
+        assert_eq!(probe.asks().first().map(String::as_str), asks, "{reply:?}");
+        if asks.is_none() {
+            assert_eq!(probe.wakes_in(), Some(wakes_in), "{reply:?}");
+        }
+    }
+    // The stream was faster than the response, and there is nothing to try again.
+    let mut probe = probe("2026-01-31T11:59:30Z", cron(5, json!({}), status()), &[]);
+    assert_eq!(probe.asks().len(), 1);
+    probe.sees(Kind::JOB, job(last, None));
+    probe.answer(0, done(job(last, None)));
+    assert_eq!((probe.asks().len(), probe.wakes_in()), (0, Some(30_000)));
+}
+
+#[test]
+fn a_deletion_that_is_refused_is_told_and_tried_again() {
+    let (slot, now) = ("2026-01-31T11:59:00Z", "2026-01-31T12:00:00Z");
+    let running = || json!({"active": [active(slot)], "lastScheduleTime": slot});
+    let replaces = || cron(5, json!({"concurrencyPolicy": "Replace"}), running());
+    let recorded = json!({"lastScheduleTime": slot, "lastSuccessfulTime": slot});
+    let prunes = || cron(5, json!({"successfulJobsHistoryLimit": 0}), recorded.clone());
+    for (cron, job, reads_first) in
+        [(replaces(), job(slot, None), true), (prunes(), job(slot, Some("Complete")), false)]
+    {
+        let mut probe = probe(now, cron.clone(), &[job]);
+        if reads_first {
+            assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+            probe.answer(0, done(cron));
+        }
+        assert_eq!(probe.asks(), [format!("delete jobs ns/c-{}", minutes(slot))]);
+        probe.answer(0, refused(403, "Forbidden"));
+        assert_eq!(probe.events(), ["c FailedDelete: Deleted job: "]);
+        assert_eq!((probe.asks().len(), probe.wakes_in()), (0, Some(250)));
+        probe.passes(250);
+        assert_eq!(probe.asks().len(), 1, "tried again");
+    }
+}
+
+#[test]
+fn a_namespace_on_its_way_out_refuses_in_silence() {
+    let slot = "2026-01-31T11:59:00Z";
+    for (cause, told) in [("NamespaceTerminating", 0), ("Other", 1)] {
+        let mut probe = probe(slot, cron(5, json!({}), json!({})), &[]);
+        assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+        probe.answer(0, done(cron(5, json!({}), json!({}))));
+        assert_eq!(probe.asks(), ["create jobs ns/"]);
+        let causes = vec![(String::new(), cause.to_owned())];
+        probe.answer(0, Reply::Refused(Refusal { code: 403, causes, ..Refusal::default() }));
+        assert_eq!(probe.events().len(), told, "{cause}");
+    }
+}
+
+#[test]
+fn requests_in_flight_are_bounded() {
+    let crons: Vec<_> = (0..IN_FLIGHT + 2)
+        .map(|number| {
+            let mut cron = cron(5, json!({}), json!({}));
+            (cron["metadata"]["name"], cron["metadata"]["uid"]) =
+                (format!("c{number}").into(), format!("u{number}").into());
+            cron
+        })
+        .collect();
+    let mut probe = Probe::new(CronJobs::default());
+    probe.now = at("2026-01-31T11:59:00Z");
+    probe.lists(Kind::CRON_JOB, &crons, 5);
+    probe.lists(Kind::JOB, &[], 5);
+    assert_eq!((probe.asks().len(), probe.wakes_in()), (IN_FLIGHT, None), "the others wait for a response");
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(probe.asks().len(), 1);
+}
+
 #[test]
 fn what_cannot_be_read_or_was_missed_is_told_once() {
     for (spec, told) in [
@@ -479,6 +612,26 @@ fn a_clock_that_was_ahead_makes_no_job_later() {
     probe.passes(1_799_999);
     assert_eq!(probe.asks(), nothing);
     probe.passes(1);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+}
+
+/// Otherwise another controller may have started the Job, and it may be gone again.
+#[test]
+fn a_read_by_a_clock_that_was_ahead_is_no_read_of_a_later_time() {
+    const DAY: i64 = 86_400_000;
+    let hourly = || cron(5, json!({"schedule": "0 * * * *"}), json!({"lastScheduleTime": "2026-01-31T12:00:00Z"}));
+    let mut probe = probe("2026-01-31T12:30:00Z", hourly(), &[]);
+    probe.passes(DAY);
+    assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
+    probe.answer(0, done(hourly()));
+    assert_eq!(probe.asks(), ["create jobs ns/"]);
+    probe.answer(0, refused(409, "AlreadyExists"));
+    assert_eq!(probe.asks().len(), 1, "whose name is it?");
+    let mut taken = job("2026-02-01T12:00:00Z", None);
+    taken["metadata"]["ownerReferences"] = json!([]);
+    probe.answer(0, done(taken));
+    probe.clock_is_set_back(DAY);
+    probe.passes(1_800_000);
     assert_eq!(probe.asks(), ["get cronjobs ns/c"]);
 }
 

@@ -274,6 +274,28 @@ impl<S: Mutation> World<S> {
         true
     }
 
+    /// What a controller of a cluster asks for by a wrong clock is refused once more before the clock is set right, so that
+    /// its retry has been set by the wrong clock.
+    pub(crate) fn refuse_by_wrong_clocks(&mut self) {
+        if self.setup.cluster.is_none() || self.setup.weights.refuse == 0 {
+            return;
+        }
+        let is_wrong = |hosts: &[Host<S>], sent: &Sent| {
+            let host = &hosts[sent.host];
+            host.clock != Span::ZERO && !host.role.counts() && !sent.given_up
+        };
+        let now = self.api.now;
+        for sent in &mut self.sent {
+            if is_wrong(&self.hosts, sent) && sent.response.is_none() {
+                sent.response = Some((refused(503, "ServiceUnavailable", "not now"), now));
+            }
+        }
+        let is_answered = |world: &Self, sent: &Sent| is_wrong(&world.hosts, sent) && sent.response.is_some();
+        while let Some(at) = self.sent.iter().position(|sent| is_answered(self, sent)) {
+            self.answer(at);
+        }
+    }
+
     /// History is compacted. Watches that would have to begin before this revision list again.
     pub(crate) fn compact(&mut self) -> bool {
         let head = self.api.head();

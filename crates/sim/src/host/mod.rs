@@ -221,6 +221,16 @@ impl Role {
     }
 }
 
+/// The put-back bug of a controller that is not told that its clock was set back.
+fn clock_bug(role: Role) -> Bug {
+    match role {
+        Role::CronJobs => Bug::CronClockUnwatched,
+        Role::Collector => Bug::CollectorClockUnwatched,
+        Role::PodCollector => Bug::PodGcClockUnwatched,
+        _ => Bug::ClockUnwatched,
+    }
+}
+
 /// Put-back bugs: what changes or deletes a Pod is not conditional on the revision that the controller knows.
 fn strip_precondition<S: Mutation>(mutation: S, call: &mut Call) {
     let (bug, within) = match call.verb {
@@ -258,7 +268,7 @@ impl<S: Mutation> World<S> {
         let (now, driver_now) = (self.host_now(at), self.driver_now());
         let host = &mut self.hosts[at];
         let mut change = Change::None;
-        let watched = !self.mutation.injects(Bug::ClockUnwatched);
+        let watched = !self.mutation.injects(clock_bug(host.role));
         if let Some(by) = host.watch.set_back(now, driver_now).filter(|_| watched) {
             match &mut host.brain {
                 Brain::Job(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
