@@ -733,4 +733,157 @@ mod tests {
         probe.clock_is_set_back(DAY);
         assert_eq!(probe.wakes_in(), Some(1_000));
     }
+
+    /// A finished Pod with a TTL of ten seconds, of the Job `j`, seen in the second of its end.
+    fn pod(probe: &Probe<TtlController>, phase: &str) -> Value {
+        let ended = json!({"exitCode": 0, "finishedAt": probe.now.to_string()});
+        json!({
+            "metadata": {
+                "namespace": "ns", "name": "p", "uid": "p", "resourceVersion": "7",
+                "annotations": {"tally.dev/ttl-seconds-after-finished": "10"},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}],
+            },
+            "status": {"phase": phase, "containerStatuses": [{"name": "c", "state": {"terminated": ended}}]},
+        })
+    }
+
+    fn owner(finished: bool, uncounted: &[&str]) -> Value {
+        let conditions = [json!({"type": "Complete", "status": "True", "lastTransitionTime": "2023-11-14T22:10:00Z"})];
+        json!({
+            "metadata": {"namespace": "ns", "name": "j", "uid": "j", "resourceVersion": "8"},
+            "spec": {"template": {}},
+            "status": {
+                "conditions": if finished { &conditions[..] } else { &[] },
+                "uncountedTerminatedPods": {"succeeded": uncounted},
+            },
+        })
+    }
+
+    /// TTL-18.
+    #[test]
+    fn only_a_pod_that_has_ended_and_is_released_expires() {
+        let mut probe = Probe::new(TtlController::default());
+        let ended = pod(&probe, "Succeeded");
+        let mut running = pod(&probe, "Running");
+        running["status"]["containerStatuses"] = json!([]);
+        let mut tracked = ended.clone();
+        tracked["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+        let mut deleted = ended.clone();
+        deleted["metadata"]["deletionTimestamp"] = probe.now.to_string().into();
+        let mut without = ended.clone();
+        without["metadata"]["annotations"] = json!({});
+        for other in [running, tracked, deleted, without] {
+            probe.sees(Kind::POD, ended.clone());
+            assert_eq!(probe.wakes_in(), Some(10_000));
+            probe.sees(Kind::POD, other.clone());
+            assert_eq!(probe.wakes_in(), None, "{other}");
+        }
+        probe.sees(Kind::POD, ended.clone());
+        probe.gone(Kind::POD, ended);
+        assert_eq!(probe.wakes_in(), None);
+    }
+
+    /// TTL-19.
+    #[test]
+    fn an_expired_pod_goes_once_its_job_does_not_need_it() {
+        let mut another = owner(false, &[]);
+        another["metadata"]["uid"] = "another".into();
+        let mut deleted = owner(false, &[]);
+        deleted["metadata"]["deletionTimestamp"] = "2023-11-14T22:10:00Z".into();
+        let rows = [
+            ("Failed", done(owner(true, &[])), "delete pods ns/p", None),
+            ("Failed", done(deleted), "delete pods ns/p", None),
+            ("Failed", done(another), "delete pods ns/p", None),
+            ("Failed", refused(404, "NotFound"), "delete pods ns/p", None),
+            ("Succeeded", done(owner(false, &[])), "delete pods ns/p", None),
+            ("Succeeded", done(owner(true, &["p"])), "", Some(1_000)),
+            ("Succeeded", Reply::Unknown, "", Some(1_000)),
+            ("Failed", done(owner(false, &[])), "", None),
+        ];
+        for (phase, reply, asked, wakes_in) in rows {
+            let mut probe = Probe::new(TtlController::default());
+            let pod = pod(&probe, phase);
+            probe.sees(Kind::POD, pod.clone());
+            probe.passes(10_000);
+            assert_eq!(probe.asks(), ["get pods ns/p"]);
+            probe.answer(0, done(pod));
+            assert_eq!(probe.asks(), ["get jobs ns/j"]);
+            probe.answer(0, reply.clone());
+            assert_eq!((probe.asks().concat(), probe.wakes_in()), (asked.to_owned(), wakes_in), "{phase} {reply:?}");
+            if asked.is_empty() && wakes_in.is_none() {
+                // The Job runs, and its back-off derives from the Pod: it is looked at again when the Job has ended.
+                let mut other = owner(true, &[]);
+                other["metadata"]["uid"] = "other".into();
+                probe.sees(Kind::JOB, other);
+                assert!(probe.asks().is_empty());
+                probe.sees(Kind::JOB, owner(true, &[]));
+                assert_eq!(probe.asks(), ["get pods ns/p"]);
+            }
+        }
+    }
+
+    /// TTL-22: the Job's own TTL, then that of its namespace, then the flag; nothing before all namespaces are known.
+    #[test]
+    fn defaults_of_namespaces_hold_for_jobs_without_a_ttl() {
+        let namespace = |name: &str, ttl: Option<&str>| {
+            let annotations = ttl.map(|ttl| json!({DEFAULT_TTL: ttl}));
+            json!({"metadata": {"name": name, "uid": name, "resourceVersion": "3", "annotations": annotations}})
+        };
+        let mut probe = Probe::new(TtlController::new(Some(100)));
+        let mut job = expired(0);
+        job["status"]["conditions"][0]["lastTransitionTime"] = probe.now.to_string().into();
+        let mut own = job.clone();
+        (own["metadata"]["name"], own["metadata"]["uid"]) = ("own".into(), "own".into());
+        own["spec"]["ttlSecondsAfterFinished"] = 1_000.into();
+        job["spec"] = json!({"template": {}});
+        probe.lists(Kind::JOB, &[job, own], 5);
+        assert_eq!(probe.wakes_in(), Some(1_000_000), "only the one with a TTL");
+        probe.lists(Kind::NAMESPACE, &[namespace("ns", None), namespace("other", Some("5"))], 5);
+        assert_eq!(probe.wakes_in(), Some(100_000));
+        for (name, ttl, wakes_in) in
+            [("ns", Some("7"), 7_000), ("other", Some("3"), 7_000), ("ns", Some("0x"), 100_000), ("ns", None, 100_000)]
+        {
+            probe.sees(Kind::NAMESPACE, namespace(name, ttl));
+            assert_eq!(probe.wakes_in(), Some(wakes_in), "{name} {ttl:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_list_lacks_is_gone_and_what_cannot_be_read_is_not() {
+        for kind in [Kind::JOB, Kind::POD] {
+            let mut probe = Probe::new(TtlController::default());
+            let mut job = expired(0);
+            job["status"]["conditions"][0]["lastTransitionTime"] = probe.now.to_string().into();
+            job["spec"]["ttlSecondsAfterFinished"] = 10.into();
+            let object = if kind == Kind::JOB { job } else { pod(&probe, "Succeeded") };
+            let mut unreadable = object.clone();
+            let field = if kind == Kind::JOB { "spec" } else { "status" };
+            unreadable[field] = "text".into();
+            probe.lists(kind, &[object], 5);
+            probe.lists(kind, &[unreadable], 6);
+            assert_eq!(probe.wakes_in(), Some(10_000), "{kind:?}");
+            let other = if kind == Kind::JOB { Kind::POD } else { Kind::JOB };
+            probe.lists(other, &[], 7);
+            assert_eq!(probe.wakes_in(), Some(10_000), "a list of the other kind says nothing about {kind:?}");
+            probe.lists(kind, &[], 7);
+            assert_eq!(probe.wakes_in(), None, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_is_retried_later_and_later_and_after_a_conflict_at_once() {
+        let mut probe = Probe::new(TtlController::default());
+        probe.sees(Kind::JOB, expired(0));
+        for wait in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000] {
+            assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+            probe.answer(0, refused(500, "InternalError"));
+            assert_eq!(probe.wakes_in(), Some(wait));
+            probe.passes(wait);
+        }
+        assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+        probe.answer(0, done(expired(0)));
+        assert_eq!(probe.asks(), ["delete jobs ns/j0"]);
+        probe.answer(0, refused(409, "Conflict"));
+        assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+    }
 }

@@ -425,6 +425,28 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_has_ended_once_the_promised_time_has_passed() {
+        let (mut server, mut one, mut two) =
+            (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
+        run(&mut one, &mut server, Duration::ZERO);
+        assert!(run(&mut two, &mut server, 100 * SECOND).is_empty());
+        assert_eq!(run(&mut two, &mut server, 115 * SECOND), [Change::Gained]);
+    }
+
+    /// Only a holder is in a hurry.
+    #[test]
+    fn a_candidate_that_came_too_late_waits_for_the_whole_period() {
+        let (mut server, mut one, mut two) =
+            (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
+        let Step::Send(read) = two.next(wall(SECOND), SECOND) else { panic!("a read is due") };
+        two.answered(&server.perform(&read), SECOND);
+        run(&mut one, &mut server, SECOND);
+        let Step::Send(create) = two.next(wall(SECOND), SECOND) else { panic!("a write is due") };
+        assert_eq!(two.answered(&server.perform(&create), SECOND), Change::None);
+        assert_eq!(two.next(wall(SECOND), SECOND), Step::Wait(3 * SECOND));
+    }
+
+    #[test]
     fn a_lease_that_is_given_back_is_taken_at_once() {
         let (mut server, mut one, mut two) =
             (Server::default(), Elector::new(config("one")), Elector::new(config("two")));
@@ -566,6 +588,7 @@ mod tests {
         for (settings, hint) in [
             (with(15_000, 10_000, 2_000), ""),
             (with(2_000, 1_000, 500), ""),
+            (with(1_000, 20, 10), ""),
             (with(10_000, 10_000, 2_000), "longer than the renew deadline"),
             (with(15_000, 3_999, 2_000), "at least twice the retry period"),
             (with(15_500, 10_000, 2_000), "whole seconds"),

@@ -192,6 +192,7 @@ fn an_absent_owner_takes_its_dependents_along() {
     assert_eq!(probe.body(0)["preconditions"], json!({"uid": "p", "resourceVersion": "2"}));
     answer(&mut probe, 0, "pod p @101 del <job:j");
     probe.answer(1, Reply::DoneWithStatus);
+    assert_eq!((asks(&mut probe), probe.wakes_in()), (Vec::new(), None), "the streams will show it");
     sees(&mut probe, "pod p @101 del <job:j");
     loses(&mut probe, "pod q @102");
     assert_eq!(asks(&mut probe), NOTHING);
@@ -322,6 +323,66 @@ fn deletions_in_the_foreground_that_wait_for_each_other_come_to_an_end() {
     }
     reach(&mut probe, 103);
     assert!(!asks(&mut probe).iter().any(|line| line.contains("unblock")));
+}
+
+/// Each of the three is needed: that it blocks its owner, is being deleted, and waits for its dependents.
+#[test]
+fn what_does_not_wait_is_no_part_of_a_cycle() {
+    for (between, unblocks) in [
+        ("cm b @2 del f=fg <cm:a", None),
+        ("cm b @2 f=fg <cm:a!", Some("patch configmaps ns/b unblock a")),
+        ("cm b @2 del f=x.io/f <cm:a!", None),
+    ] {
+        let mut probe = started(&["cm a @1 del f=fg <cm:c!", between, "cm c @3 del f=fg <cm:b!"]);
+        let asked = asks(&mut probe);
+        let unblocked: Vec<&str> = asked.iter().map(String::as_str).filter(|line| line.contains("unblock")).collect();
+        assert_eq!(unblocked, Vec::from_iter(unblocks), "{between}");
+    }
+}
+
+/// A dependent that only would be deleted in the foreground, or is deleted in the background, needs no help.
+#[test]
+fn a_dependent_is_unblocked_only_for_one_that_waits_for_its_own() {
+    for dependent in ["pod d @3 f=fg <cm:c", "pod d @3 del f=x.io/f <cm:c"] {
+        let mut probe = started(&["job j @1 del f=fg", "cm c @2 <job:j!", dependent]);
+        assert_eq!(asks(&mut probe), ["delete configmaps ns/c Foreground"], "{dependent}");
+    }
+}
+
+#[test]
+fn an_older_state_of_an_object_changes_nothing() {
+    let mut probe = started(&["pod p @50"]);
+    sees(&mut probe, "pod p @40 <job:j");
+    reach(&mut probe, 101);
+    assert_eq!(asks(&mut probe), NOTHING);
+}
+
+/// A user may have added the finalizer long before.
+#[test]
+fn a_finalizer_that_was_there_before_the_deletion_counts_from_the_deletion_on() {
+    let mut probe = started(&["job j @1 f=fg", "pod p @2 <job:j!"]);
+    assert_eq!(asks(&mut probe), NOTHING);
+    sees(&mut probe, "job j @101 del f=fg");
+    assert_eq!(asks(&mut probe), ["delete pods ns/p Background"]);
+}
+
+#[test]
+fn an_orphaning_owner_does_not_wait_for_one_that_has_another_owner() {
+    let mut probe = started(&["cm c @1", "job j @2", "pod p @3 <job:j <cm:c"]);
+    sees(&mut probe, "job j @101 del f=orphan");
+    assert_eq!(asks(&mut probe), ["patch pods ns/p -j"]);
+    answer(&mut probe, 0, "pod p @102 <cm:c");
+    sees(&mut probe, "pod p @102 <cm:c");
+    reach(&mut probe, 102);
+    assert_eq!(asks(&mut probe), ["merge jobs ns/j finalizers []"]);
+}
+
+#[test]
+fn an_owner_that_is_named_twice_is_blocked_if_one_of_the_two_says_so() {
+    for dependent in ["pod p @2 <job:j <job:j!", "pod p @2 <job:j! <job:j"] {
+        let mut probe = started(&["job j @1 del f=fg", dependent]);
+        assert_eq!(asks(&mut probe), ["delete pods ns/p Background"], "{dependent}");
+    }
 }
 
 #[test]
