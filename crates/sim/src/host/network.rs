@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tally_core::ids::JobUid;
 use tally_core::mutation::{Bug, Mutation};
+use tally_core::pod::Phase;
 use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Call, Input, Kind, Reply, RequestId, Verb};
 use tally_runtime::driver::api::Response;
@@ -160,7 +161,15 @@ impl<S: Mutation> World<S> {
         let Some(job) = victim.view.job().and_then(|uid| self.api.job_by_uid(uid)) else {
             return;
         };
-        let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid);
+        // TTL-24: a work queue that has a success starts none of those behind the gate, and removes them all.
+        let has_success = || {
+            let status = &job.view.status;
+            let mut pods = self.api.pods_of(&job.view.uid);
+            let counted = status.succeeded > 0 || !status.uncounted().succeeded.is_empty();
+            counted || pods.any(|stored| stored.view.phase == Phase::Succeeded)
+        };
+        let none_starts = victim.view.start_gated && job.view.spec.completions.is_none() && has_success();
+        let any_order = job.view.spec.is_indexed() || self.oracle.was_suspended(&job.view.uid) || none_starts;
         // Pods of a Job that is being deleted, and failures that are ignored, are released at their revision as well.
         let is_removal = victim.view.is_active() && !job.view.deleting;
         if victim.view.revision != revision || any_order || !is_removal {
