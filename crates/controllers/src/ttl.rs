@@ -822,6 +822,37 @@ mod tests {
         }
     }
 
+    /// The stream has shown the end of the Job, and the read is older: nothing would wake the Pod any more.
+    #[test]
+    fn an_expired_pod_does_not_wait_for_an_end_that_was_seen_already() {
+        let mut probe = Probe::new(TtlController::default());
+        let pod = pod(&probe, "Failed");
+        probe.sees(Kind::POD, pod.clone());
+        probe.passes(10_000);
+        assert_eq!(probe.asks(), ["get pods ns/p"]);
+        probe.answer(0, done(pod));
+        assert_eq!(probe.asks(), ["get jobs ns/j"]);
+        probe.sees(Kind::JOB, owner(true, &[]));
+        probe.answer(0, done(owner(false, &[])));
+        assert_eq!((probe.asks().len(), probe.wakes_in()), (0, Some(1_000)));
+    }
+
+    #[test]
+    fn what_has_the_name_now_is_not_deleted_in_place_of_what_expired() {
+        let mut probe = Probe::new(TtlController::default());
+        let mut another = pod(&probe, "Succeeded");
+        (another["metadata"]["uid"], another["metadata"]["ownerReferences"]) = ("another".into(), json!([]));
+        for (kind, object, another) in
+            [(Kind::JOB, expired(0), expired(1)), (Kind::POD, pod(&probe, "Succeeded"), another)]
+        {
+            probe.sees(kind, object);
+            probe.passes(10_000);
+            assert_eq!(probe.asks().len(), 1, "{kind:?}");
+            probe.answer(0, done(another));
+            assert_eq!((probe.asks().len(), probe.wakes_in()), (0, None), "{kind:?}");
+        }
+    }
+
     /// TTL-22: the Job's own TTL, then that of its namespace, then the flag; nothing before all namespaces are known.
     #[test]
     fn defaults_of_namespaces_hold_for_jobs_without_a_ttl() {
@@ -846,6 +877,15 @@ mod tests {
             probe.sees(Kind::NAMESPACE, namespace(name, ttl));
             assert_eq!(probe.wakes_in(), Some(wakes_in), "{name} {ttl:?}");
         }
+        // Without any default the Job that has a TTL keeps it.
+        let mut probe = Probe::new(TtlController::default());
+        probe.lists(Kind::NAMESPACE, &[namespace("ns", Some("7"))], 5);
+        let mut own = expired(0);
+        own["status"]["conditions"][0]["lastTransitionTime"] = probe.now.to_string().into();
+        own["spec"]["ttlSecondsAfterFinished"] = 10.into();
+        probe.lists(Kind::JOB, &[own], 5);
+        probe.sees(Kind::NAMESPACE, namespace("ns", None));
+        assert_eq!(probe.wakes_in(), Some(10_000));
     }
 
     #[test]
