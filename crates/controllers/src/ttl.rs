@@ -349,8 +349,10 @@ impl<S: Mutation> TtlController<S> {
         let served_at = served_at.filter(|_| !self.mutation.injects(Bug::TtlTrustsLocalClock));
         let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
         if judged_at < expires_at {
-            let wait = expires_at - judged_at;
-            self.arm(key, Some(now + wait));
+            // The response may have been delayed, and the server's clock be ahead of it by now. As long as the object
+            // has not expired by our own clock, that clock says when to look again.
+            let again_at = if now < expires_at { expires_at } else { now + (expires_at - judged_at) };
+            self.arm(key, Some(again_at));
             return None;
         }
         Some(expires_at)
@@ -732,6 +734,21 @@ mod tests {
         probe.answer(0, refused(500, "InternalError"));
         probe.clock_is_set_back(DAY);
         assert_eq!(probe.wakes_in(), Some(1_000));
+    }
+
+    #[test]
+    fn a_response_that_was_delayed_delays_no_deletion() {
+        let mut probe = Probe::new(TtlController::default());
+        let mut job = expired(0);
+        let finished_at = probe.now;
+        job["status"]["conditions"][0]["lastTransitionTime"] = finished_at.to_string().into();
+        // It is read at once, and gets a longer TTL.
+        probe.lists(Kind::JOB, &[job.clone()], 5);
+        assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+        job["spec"]["ttlSecondsAfterFinished"] = 60.into();
+        probe.passes(11_000);
+        probe.answer_served(0, done(job), Some(finished_at));
+        assert_eq!(probe.wakes_in(), Some(49_000));
     }
 
     /// A finished Pod with a TTL of ten seconds, of the Job `j`, seen in the second of its end.
