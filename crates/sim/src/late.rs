@@ -1,4 +1,4 @@
-//! G8: in a healed cluster nothing is late. I20 is the same for Jobs (`laws/waits.rs`).
+//! - G8: in a healed cluster nothing is late. I20 is the same for Jobs (`laws/waits.rs`).
 //!
 //! Whenever there is nothing to do but wait, this law looks in the store for what a controller has yet to do, and asks
 //! whether a controller wakes in time to do it. Clocks that were wrong excuse nothing: they are right again since the

@@ -158,7 +158,7 @@ fn every_scenario_and_invariant_that_is_cited_is_a_row_of_the_scenarios() {
 fn the_headers_of_the_oracle_name_the_same_invariants_as_the_table() {
     let scenarios = repository::file("docs/scenarios.md").expect("docs/scenarios.md").text;
     let rows = pages::rows(&scenarios).unwrap_or_else(|twice| panic!("docs/scenarios.md has two rows {twice}"));
-    let sources = ["oracle.rs", "laws/mod.rs", "judge.rs"].map(|name| format!("crates/sim/src/{name}"));
+    let sources = ["oracle.rs", "laws/mod.rs", "judge.rs", "late.rs"].map(|name| format!("crates/sim/src/{name}"));
     let headers =
         sources.iter().filter_map(|path| repository::file(path)).flat_map(|file| citations::in_header(&file.text));
     let invariants = rows.into_iter().filter(|row| !row.starts_with(['S', 'H'])).collect::<BTreeSet<_>>();
