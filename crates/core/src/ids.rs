@@ -15,6 +15,19 @@ enum Uid {
 }
 
 const DASHES: [usize; 4] = [8, 13, 18, 23];
+/// Where the two digits of each byte begin.
+const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+/// The value of each lower-case hexadecimal digit; 255 for every other byte.
+const DIGIT_VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 impl Uid {
     fn new(text: &str) -> Self {
@@ -26,22 +39,17 @@ impl Uid {
         if bytes.len() != 36 {
             return None;
         }
-        let mut value: u128 = 0;
-        for (at, &byte) in bytes.iter().enumerate() {
-            if DASHES.contains(&at) {
-                if byte != b'-' {
-                    return None;
-                }
-                continue;
-            }
-            let digit = match byte {
-                b'0'..=b'9' => byte - b'0',
-                b'a'..=b'f' => byte - b'a' + 10,
-                _ => return None,
-            };
-            value = value << 4 | u128::from(digit);
+        if DASHES.iter().any(|at| bytes[*at] != b'-') {
+            return None;
         }
-        Some(value.to_be_bytes())
+        let mut value = [0; 16];
+        let mut bad = 0;
+        for (byte, at) in value.iter_mut().zip(PAIRS) {
+            let (high, low) = (DIGIT_VALUES[usize::from(bytes[at])], DIGIT_VALUES[usize::from(bytes[at + 1])]);
+            bad |= high | low;
+            *byte = high << 4 | low & 15;
+        }
+        (bad < 16).then_some(value)
     }
 }
 
@@ -50,16 +58,10 @@ impl fmt::Display for Uid {
         match self {
             Uid::Other(text) => f.write_str(text),
             Uid::Canonical(bytes) => {
-                let value = u128::from_be_bytes(*bytes);
-                const DIGITS: &[u8; 16] = b"0123456789abcdef";
                 let mut text = [b'-'; 36];
-                let mut nibble = 32;
-                for (at, slot) in text.iter_mut().enumerate() {
-                    if DASHES.contains(&at) {
-                        continue;
-                    }
-                    nibble -= 1;
-                    *slot = DIGITS[(value >> (nibble * 4)) as usize & 15];
+                for (byte, at) in bytes.iter().zip(PAIRS) {
+                    text[at] = DIGITS[usize::from(byte >> 4)];
+                    text[at + 1] = DIGITS[usize::from(byte & 15)];
                 }
                 f.write_str(std::str::from_utf8(&text).unwrap_or_default())
             }

@@ -162,7 +162,20 @@ impl fmt::Display for Timestamp {
         // Only saturated values are outside the years that the format can express.
         let seconds = (*self).clamp(FIRST, LAST).seconds();
         let civil = EPOCH.saturating_add(SignedDuration::from_secs(seconds));
-        write!(f, "{civil}Z")
+        // Several times are written for each write of an object: the digits are put in their places.
+        let mut text = *b"0000-00-00T00:00:00Z";
+        let mut put = |from: usize, number: u16| {
+            text[from] += (number / 10 % 10) as u8;
+            text[from + 1] += (number % 10) as u8;
+        };
+        put(0, civil.year().unsigned_abs() / 100);
+        put(2, civil.year().unsigned_abs() % 100);
+        for (from, number) in
+            [(5, civil.month()), (8, civil.day()), (11, civil.hour()), (14, civil.minute()), (17, civil.second())]
+        {
+            put(from, u16::from(number.unsigned_abs()));
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
@@ -181,6 +194,16 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_written_as_the_calendar_has_them() {
+        for seconds in
+            [FIRST.seconds(), -62_000_000_000, -1, 0, 951_782_400, 1_700_000_000, 253_402_300_799, LAST.seconds()]
+        {
+            let civil = EPOCH.saturating_add(SignedDuration::from_secs(seconds));
+            assert_eq!(Timestamp::from_seconds(seconds).to_string(), format!("{civil}Z"));
+        }
+    }
 
     #[test]
     fn wire_times_are_whole_seconds_rounded_down_also_before_1970() {

@@ -51,13 +51,21 @@ pub struct Watched(WatchStream);
 
 impl Events for Watched {
     async fn next(&mut self) -> Option<StreamEvent> {
-        Some(match self.0.next().await? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object),
-            WatchEvent::Deleted(object) => StreamEvent::Gone(object),
-            WatchEvent::Bookmark { revision, initial_events_end } => {
-                StreamEvent::Reached { at: Revision(revision), complete: initial_events_end }
-            }
-            WatchEvent::Failed(failure) => StreamEvent::Failed(trouble(failure)),
-        })
+        self.0.next().await.map(stream_event)
+    }
+
+    fn received(&mut self) -> Option<StreamEvent> {
+        self.0.next_ready().map(stream_event)
+    }
+}
+
+fn stream_event(event: WatchEvent) -> StreamEvent {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => StreamEvent::Object(object),
+        WatchEvent::Deleted(object) => StreamEvent::Gone(object),
+        WatchEvent::Bookmark { revision, initial_events_end } => {
+            StreamEvent::Reached { at: Revision(revision), complete: initial_events_end }
+        }
+        WatchEvent::Failed(failure) => StreamEvent::Failed(trouble(failure)),
     }
 }

@@ -29,6 +29,8 @@ pub struct NodeObject {
     not_before: Option<Timestamp>,
     /// When this process last sent a heartbeat.
     beat_at: Option<Timestamp>,
+    /// The Node as it was last seen needs no change, if these are the losses to record.
+    settled: Option<String>,
 }
 
 impl NodeObject {
@@ -48,6 +50,7 @@ impl NodeObject {
         }) {
             self.not_before = self.not_before.filter(|_| self.failures > 4);
             self.seen = Some(seen);
+            self.settled = None;
         }
     }
 
@@ -82,7 +85,14 @@ impl NodeObject {
             }
             Some(seen) => {
                 let beat = self.beat_at.is_none_or(|at| at + HEARTBEAT <= now);
-                seen.fix(node, losses, beat, now)?
+                if !beat && self.settled.as_deref() == Some(losses) {
+                    return None;
+                }
+                let Some(call) = seen.fix(node, losses, beat, now) else {
+                    self.settled = Some(losses.to_owned());
+                    return None;
+                };
+                call
             }
         };
         self.beats = call.verb == Verb::Create || call.subresource == "status";

@@ -152,6 +152,11 @@ impl WatchStream {
         }
     }
 
+    /// The next event of those that were found together with the last one.
+    pub fn next_ready(&mut self) -> Option<WatchEvent> {
+        self.ready.pop_front()
+    }
+
     /// The next event if there is one now, with unpaced bookmarks: for a reader with its own clock.
     pub fn try_next(&mut self) -> Option<WatchEvent> {
         while self.ready.is_empty() && !self.failed && self.look() {}

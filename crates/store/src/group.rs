@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 
 use crate::record::{self, Entry};
 use crate::state::State;
@@ -36,13 +37,13 @@ pub(crate) struct Group<'a> {
     state: &'a State,
     writes: Vec<Planned>,
     /// The last write of each key in the group, as an index into `writes`.
-    last: HashMap<Box<str>, usize>,
+    last: HashMap<Box<str>, usize, RandomState>,
     account: Account,
 }
 
 impl<'a> Group<'a> {
     pub fn new(state: &'a State) -> Group<'a> {
-        Group { state, writes: Vec::new(), last: HashMap::new(), account: state.account() }
+        Group { state, writes: Vec::new(), last: HashMap::default(), account: state.account() }
     }
 
     /// Plans a write. Returns the entry it will create, or why it will not be applied. `beside`: another entry that

@@ -49,7 +49,20 @@ impl Value {
 
     /// By a JSON pointer: `/metadata/name`.
     pub fn pointer(&self, pointer: &str) -> Option<&Value> {
-        steps(pointer)?.try_fold(self, |value, step| value.child(&step))
+        let mut value = self;
+        let mut rest = pointer;
+        while let Some(after) = rest.strip_prefix('/') {
+            // Steps are short, and a byte at a time is faster than a searcher.
+            let end = match after.bytes().position(|byte| byte == b'/' || byte == b'~') {
+                Some(at) if after.as_bytes()[at] == b'~' => {
+                    return steps(rest)?.try_fold(value, |value, step| value.child(&step));
+                }
+                end => end.unwrap_or(after.len()),
+            };
+            let (step, others) = after.split_at(end);
+            (value, rest) = (value.child(step)?, others);
+        }
+        rest.is_empty().then_some(value)
     }
 
     pub fn pointer_mut(&mut self, pointer: &str) -> Option<&mut Value> {

@@ -1,6 +1,7 @@
 //! A map that is copied when it is changed and shared: the fields of an object, sorted by name, in one array. Objects have
 //! few fields, and an array is found, copied and compared faster than a tree.
 
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -8,12 +9,49 @@ use compact_str::CompactString;
 
 use crate::Value;
 
-type Fields = Vec<(CompactString, Value)>;
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// The beginning of the name: see `prefix`.
+    prefix: u64,
+    name: CompactString,
+    value: Value,
+}
+
+impl Field {
+    fn new(name: CompactString, value: Value) -> Field {
+        Field { prefix: prefix(&name), name, value }
+    }
+
+    fn into_pair(self) -> (CompactString, Value) {
+        (self.name, self.value)
+    }
+
+    fn order(&self, prefix: u64, name: &str) -> Ordering {
+        self.prefix.cmp(&prefix).then_with(|| self.name.as_str().cmp(name))
+    }
+}
+
+type Fields = Vec<Field>;
 
 const FEW: usize = 24;
 
 #[derive(Clone, Debug, Default)]
 pub struct Map(Arc<Fields>);
+
+/// The first eight bytes of a name as a number, whose order is that of the names. Fields are looked up all the time, and most
+/// differ in it.
+fn prefix(name: &str) -> u64 {
+    let bytes = name.as_bytes();
+    match (bytes.first_chunk(), bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(eight), ..) => u64::from_be_bytes(*eight),
+        (None, Some(first), Some(last)) => {
+            // The last four bytes overlap the first four.
+            let rest = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - bytes.len()));
+            u64::from(u32::from_be_bytes(*first)) << 32 | rest & u64::from(u32::MAX)
+        }
+        _ => bytes.iter().zip([56, 48, 40]).fold(0, |prefix, (byte, shift)| prefix | u64::from(*byte) << shift),
+    }
+}
 
 impl Map {
     pub fn new() -> Map {
@@ -29,20 +67,21 @@ impl Map {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn find(&self, name: &str) -> Result<usize, usize> {
+    fn find(&self, prefix: u64, name: &str) -> Result<usize, usize> {
         // Fields mostly come in order.
         match self.0.last() {
-            Some((last, _)) if last.as_str() < name => Err(self.0.len()),
+            Some(last) if last.order(prefix, name).is_lt() => Err(self.0.len()),
             None => Err(0),
-            _ => self.0.binary_search_by(|(field, _)| field.as_str().cmp(name)),
+            _ => self.0.binary_search_by(|field| field.order(prefix, name)),
         }
     }
 
-    /// Where a field is. A look at the lengths of a few names is faster than a search that compares their order.
+    /// Where a field is. A look at the beginnings of a few names is faster than a search.
     fn place(&self, name: &str) -> Option<usize> {
+        let prefix = prefix(name);
         match self.0.len() {
-            ..=FEW => self.0.iter().position(|(field, _)| field.as_str() == name),
-            _ => self.find(name).ok(),
+            ..=FEW => self.0.iter().position(|field| field.prefix == prefix && field.name == name),
+            _ => self.find(prefix, name).ok(),
         }
     }
 
@@ -59,12 +98,12 @@ impl Map {
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.place(name).map(|at| &self.0[at].1)
+        self.place(name).map(|at| &self.0[at].value)
     }
 
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         let at = self.place(name)?;
-        Some(&mut self.fields()[at].1)
+        Some(&mut self.fields()[at].value)
     }
 
     pub fn contains_key(&self, name: &str) -> bool {
@@ -72,10 +111,11 @@ impl Map {
     }
 
     pub fn insert(&mut self, name: impl Into<CompactString> + AsRef<str>, value: Value) -> Option<Value> {
-        match self.find(name.as_ref()) {
-            Ok(at) => Some(std::mem::replace(&mut self.fields()[at].1, value)),
+        let prefix = prefix(name.as_ref());
+        match self.find(prefix, name.as_ref()) {
+            Ok(at) => Some(std::mem::replace(&mut self.fields()[at].value, value)),
             Err(at) => {
-                self.fields().insert(at, (name.into(), value));
+                self.fields().insert(at, Field { prefix, name: name.into(), value });
                 None
             }
         }
@@ -83,38 +123,38 @@ impl Map {
 
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let at = self.place(name)?;
-        Some(self.fields().remove(at).1)
+        Some(self.fields().remove(at).value)
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&CompactString, &mut Value) -> bool) {
-        self.fields().retain_mut(|(name, value)| keep(name, value));
+        self.fields().retain_mut(|field| keep(&field.name, &mut field.value));
     }
 
     pub fn entry(&mut self, name: impl Into<CompactString> + AsRef<str>) -> Entry<'_> {
-        match self.find(name.as_ref()) {
+        match self.find(prefix(name.as_ref()), name.as_ref()) {
             Ok(at) => Entry { map: self, place: Place::Taken(at) },
             Err(at) => Entry { map: self, place: Place::Free(at, name.into()) },
         }
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&CompactString, &Value)> + ExactSizeIterator + Clone {
-        self.0.iter().map(|(name, value)| (name, value))
+        self.0.iter().map(|field| (&field.name, &field.value))
     }
 
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&CompactString, &mut Value)> + ExactSizeIterator {
-        self.fields().iter_mut().map(|(name, value)| (&*name, value))
+        self.fields().iter_mut().map(|field| (&field.name, &mut field.value))
     }
 
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &CompactString> + ExactSizeIterator + Clone {
-        self.0.iter().map(|(name, _)| name)
+        self.0.iter().map(|field| &field.name)
     }
 
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &Value> + ExactSizeIterator + Clone {
-        self.0.iter().map(|(_, value)| value)
+        self.0.iter().map(|field| &field.value)
     }
 
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Value> + ExactSizeIterator {
-        self.fields().iter_mut().map(|(_, value)| value)
+        self.fields().iter_mut().map(|field| &mut field.value)
     }
 }
 
@@ -139,11 +179,11 @@ impl<'a> Entry<'a> {
         let at = match self.place {
             Place::Taken(at) => at,
             Place::Free(at, name) => {
-                fields.insert(at, (name, make()));
+                fields.insert(at, Field::new(name, make()));
                 at
             }
         };
-        &mut fields[at].1
+        &mut fields[at].value
     }
 
     pub fn or_default(self) -> &'a mut Value {
@@ -176,14 +216,16 @@ impl<K: Into<CompactString> + AsRef<str>, V: Into<Value>> Extend<(K, V)> for Map
 impl<K: Into<CompactString>, V: Into<Value>> FromIterator<(K, V)> for Map {
     /// Of two fields with the same name the later one stays.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(fields: I) -> Map {
-        let mut sorted: Fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        if !sorted.is_sorted_by(|one, other| one.0 < other.0) {
+        let mut sorted: Fields =
+            fields.into_iter().map(|(name, value)| Field::new(name.into(), value.into())).collect();
+        let order = |one: &Field, other: &Field| one.order(other.prefix, &other.name);
+        if !sorted.is_sorted_by(|one, other| order(one, other).is_lt()) {
             // Stable, so that the later of two is behind the other.
-            sorted.sort_by(|one, other| one.0.cmp(&other.0));
+            sorted.sort_by(order);
             sorted.dedup_by(|later, earlier| {
-                let twice = later.0 == earlier.0;
+                let twice = later.name == earlier.name;
                 if twice {
-                    std::mem::swap(&mut later.1, &mut earlier.1);
+                    std::mem::swap(&mut later.value, &mut earlier.value);
                 }
                 twice
             });
@@ -200,34 +242,29 @@ impl<K: Into<CompactString>, V: Into<Value>, const N: usize> From<[(K, V); N]> f
 
 impl IntoIterator for Map {
     type Item = (CompactString, Value);
-    type IntoIter = std::vec::IntoIter<(CompactString, Value)>;
+    type IntoIter = std::iter::Map<std::vec::IntoIter<Field>, fn(Field) -> (CompactString, Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        Arc::unwrap_or_clone(self.0).into_iter()
+        Arc::unwrap_or_clone(self.0).into_iter().map(Field::into_pair)
     }
 }
 
 impl<'a> IntoIterator for &'a Map {
     type Item = (&'a CompactString, &'a Value);
-    type IntoIter = std::iter::Map<
-        std::slice::Iter<'a, (CompactString, Value)>,
-        fn(&'a (CompactString, Value)) -> (&'a CompactString, &'a Value),
-    >;
+    type IntoIter = std::iter::Map<std::slice::Iter<'a, Field>, fn(&'a Field) -> (&'a CompactString, &'a Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.iter().map(|(name, value)| (name, value))
+        self.0.iter().map(|field| (&field.name, &field.value))
     }
 }
 
 impl<'a> IntoIterator for &'a mut Map {
     type Item = (&'a CompactString, &'a mut Value);
-    type IntoIter = std::iter::Map<
-        std::slice::IterMut<'a, (CompactString, Value)>,
-        fn(&'a mut (CompactString, Value)) -> (&'a CompactString, &'a mut Value),
-    >;
+    type IntoIter =
+        std::iter::Map<std::slice::IterMut<'a, Field>, fn(&'a mut Field) -> (&'a CompactString, &'a mut Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.fields().iter_mut().map(|(name, value)| (&*name, value))
+        self.fields().iter_mut().map(|field| (&field.name, &mut field.value))
     }
 }
 
@@ -244,9 +281,9 @@ impl std::ops::Index<&str> for Map {
 
 impl std::ops::IndexMut<&str> for Map {
     fn index_mut(&mut self, name: &str) -> &mut Value {
-        match self.find(name) {
-            Ok(at) => &mut self.fields()[at].1,
-            Err(_) => panic!("no field {name:?}"),
+        match self.place(name) {
+            Some(at) => &mut self.fields()[at].value,
+            None => panic!("no field {name:?}"),
         }
     }
 }

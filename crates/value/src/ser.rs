@@ -40,15 +40,35 @@ impl Value {
 
 /// Appends a text in quotes.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
-    // All bytes are looked at, several at a time.
-    let escapes = text.bytes().fold(false, |found, byte| found | (byte < 0x20) | (byte == b'"') | (byte == b'\\'));
-    if escapes {
+    if needs_escapes(text.as_bytes()) {
         return write_other(text, out);
     }
     out.reserve(text.len() + 2);
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
+}
+
+/// Whether a byte is a control character, a quote or a backslash. Looks at eight bytes at a time.
+fn needs_escapes(text: &[u8]) -> bool {
+    let (words, rest) = text.as_chunks::<8>();
+    let in_rest = || rest.iter().any(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\');
+    match text.last_chunk::<8>() {
+        // The last eight bytes overlap the words before them.
+        Some(last) => words.iter().chain([last]).any(|word| word_needs_escapes(u64::from_le_bytes(*word))),
+        None => in_rest(),
+    }
+}
+
+fn word_needs_escapes(word: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // The usual test for a byte below a limit of at most 128. It is exact for the word as a whole: a borrow can only reach a
+    // byte above one that is below the limit.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+    let quote = word ^ (ONES * u64::from(b'"'));
+    let backslash = word ^ (ONES * u64::from(b'\\'));
+    (below(word, 0x20) | below(quote, 1) | below(backslash, 1)) & HIGH != 0
 }
 
 /// Writing into memory cannot fail.

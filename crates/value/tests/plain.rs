@@ -253,3 +253,47 @@ fn structures_are_read_from_a_tree_as_from_its_text() {
         assert_eq!(collected, serde_json::from_str(text).ok(), "{text}");
     }
 }
+
+#[test]
+fn every_byte_of_a_text_is_looked_at() {
+    for length in 0..40 {
+        for at in 0..length {
+            for changed in ['\u{1f}', '\u{0}', '"', '\\', ' ', '!', '#', '[', ']', '\u{7f}', 'é', '\u{a2}'] {
+                let text: String = (0..length).map(|place| if place == at { changed } else { 'a' }).collect();
+                let mut written = Vec::new();
+                tally_value::write_text(&text, &mut written);
+                assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(&text).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_every_length_are_told_apart_by_every_byte() {
+    for length in 1..40 {
+        let name = |at: usize| -> String { (0..length).map(|place| if place == at { 'b' } else { 'a' }).collect() };
+        let map: Map = (0..=length).map(|at| (name(at), Value::from(at))).collect();
+        assert_eq!(map.len(), length + 1);
+        for at in 0..=length {
+            assert_eq!(map.get(&name(at)), Some(&Value::from(at)));
+        }
+        assert_eq!(map.get(&"a".repeat(length + 1)), None);
+    }
+}
+
+/// The order of names decides where they are found, also of those that begin alike or contain zeros.
+#[test]
+fn fields_are_in_the_order_of_their_names_whatever_these_are() {
+    let parts = ["", "\0", "a", "ab", "abc", "abcd", "abcdefg", "abcdefgh", "é", "\u{10ffff}", "z"];
+    let mut names: Vec<String> =
+        parts.iter().flat_map(|one| parts.iter().map(move |other| format!("{one}{other}"))).collect();
+    let mut map = Map::new();
+    for (at, name) in names.iter().enumerate().rev() {
+        map.insert(name, at.into());
+    }
+    names.sort();
+    names.dedup();
+    assert!(map.keys().map(|name| name.as_str()).eq(names.iter().map(String::as_str)));
+    let collected: Map = names.iter().rev().map(|name| (name, 1)).collect();
+    assert!(collected.keys().eq(map.keys()) && names.iter().all(|name| collected.contains_key(name)));
+}

@@ -113,7 +113,8 @@ fn is_conformed_value(ty: &Type, value: &Value) -> bool {
         (Shape::Time | Shape::MicroTime, Value::String(text)) => {
             let is_micro = ty.shape == Shape::MicroTime;
             let is_it = |read: times::Read| read.text == **text && (is_micro || !read.below_second);
-            times::read(text, is_micro).is_ok_and(|read| read.is_some_and(is_it))
+            !is_micro && times::is_canonical(text)
+                || times::read(text, is_micro).is_ok_and(|read| read.is_some_and(is_it))
         }
         (Shape::Bytes, Value::String(text)) => base64::canonical(text).is_ok_and(|canonical| canonical == **text),
         // Anything else is rare.

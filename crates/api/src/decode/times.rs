@@ -45,6 +45,25 @@ pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
     Ok(Some(Read { text, below_second: nanos > 0 }))
 }
 
+/// Whether `read` would leave the time, which is to the second, as it is: true for almost all that are written so.
+pub fn is_canonical(text: &str) -> bool {
+    let digits = |from: usize| match text.as_bytes().get(from..from + 2) {
+        Some([tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => (tens - b'0') * 10 + (ones - b'0'),
+        _ => u8::MAX,
+    };
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'Z')];
+    // The zero time is in the first century, and how many days a month has is left to `read`.
+    text.len() == 20
+        && marks.iter().all(|(at, mark)| text.as_bytes()[*at] == *mark)
+        && (1..100).contains(&digits(0))
+        && digits(2) < 100
+        && (1..=12).contains(&digits(5))
+        && (1..=28).contains(&digits(8))
+        && digits(11) < 24
+        && digits(14) < 60
+        && digits(17) < 60
+}
+
 /// Removes the fraction of a second from a time that `read` wrote.
 pub fn truncate(text: &mut CompactString) {
     if let Some(point) = text.find('.') {
@@ -167,5 +186,35 @@ impl Parts<'_> {
         self.within(minutes, 0, 60, "time zone offset minute")?;
         self.rest = self.rest.get(6..).unwrap_or_default();
         Ok(sign * (hours * 3600 + minutes * 60))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_canonical_is_what_reading_leaves_as_it_is() {
+        let (mut canonical, mut others) = (0, 0);
+        let places = "0099-99-99T99:99:99Z";
+        let first = "2026-11-18T20:59:01Z";
+        for at in 0..first.len() {
+            for byte in b"0123456789-:TZ+.a" {
+                let mut text = first.as_bytes().to_vec();
+                text[at] = *byte;
+                let text = String::from_utf8(text).unwrap();
+                let is_left = read(&text, false)
+                    .is_ok_and(|read| read.is_some_and(|read| read.text == text && !read.below_second));
+                assert!(!is_canonical(&text) || is_left, "{text}");
+                *if is_canonical(&text) { &mut canonical } else { &mut others } += 1;
+            }
+        }
+        assert!(canonical > 50 && others > 200, "{canonical} {others}");
+        for text in
+            [places, "0001-01-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-11-18T20:59:01", "", "é026-11-18T20:59:0Z"]
+        {
+            assert!(!is_canonical(text), "{text}");
+        }
     }
 }

@@ -130,25 +130,33 @@ fn merge_entry(original: &mut Object, mut key: CompactString, value: Value, plac
         original.remove(&key);
         return Ok(());
     }
-    let merged = match (original.remove(&key), value) {
-        (Some(Value::Object(old)), Value::Object(new)) => {
+    let Some(place_of_old) = original.get_mut(&key) else {
+        // There is nothing to merge with, or to delete from.
+        if !deletes && let Some(new) = cleaned(value) {
+            original.insert(key, new);
+        }
+        return Ok(());
+    };
+    let merged = match (std::mem::take(place_of_old), value) {
+        (Value::Object(old), Value::Object(new)) => {
             let field = place.field(&key)?;
             let below = MapSchema::of(&field.ty);
             Some(Value::Object(if field.patch.replace { new } else { merge_map(old, new, below)? }))
         }
-        (Some(Value::Array(old)), Value::Array(new)) => {
+        (Value::Array(old), Value::Array(new)) => {
             let rule = ListRule::of(place, &key)?;
             let merges = rule.merge || deletes;
             let merged = if merges { merge_list(old.to_vec(), new.to_vec(), rule, deletes)?.into() } else { new };
             Some(Value::Array(merged))
         }
-        (old, _) if deletes => old,
-        (Some(_), value @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => Some(value),
-        // There is nothing to merge with, or a value of another type.
-        (_, value) => without_directives(without_nulls(value)),
+        (old, _) if deletes => Some(old),
+        (_, value @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => Some(value),
+        // A value of another type.
+        (_, value) => cleaned(value),
     };
-    if let Some(merged) = merged {
-        original.insert(key, merged);
+    match merged {
+        Some(merged) => *place_of_old = merged,
+        None => drop(original.remove(&key)),
     }
     Ok(())
 }
@@ -255,15 +263,18 @@ fn merge_list(old: Vec<Value>, new: Vec<Value>, rule: ListRule, deletes: bool) -
     }
     let (old, new) = take_directives(old, new, rule.key)?;
     let mut merged = old.clone();
-    let mut places: HashMap<&Value, usize> = places(&old, rule.key);
+    let mut places = Places::of(&old, rule.key, new.as_ref().map_or(0, Vec::len));
     for item in new.iter().flatten() {
         let wanted = identity(item, rule.key)?;
-        match (places.get(wanted).and_then(|at| merged.get_mut(*at)), item) {
+        let known = places.get(wanted);
+        match (known.and_then(|at| merged.get_mut(at)), item) {
             (Some(Value::Object(found)), Value::Object(item)) => {
                 *found = merge_map(std::mem::take(found), item.clone(), rule.element)?;
             }
             _ => {
-                places.insert(wanted, merged.len());
+                if known.is_none() {
+                    places.add(wanted, merged.len());
+                }
                 merged.push(item.clone());
             }
         }
@@ -307,26 +318,58 @@ fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, Problem> {
         .ok_or_else(|| Problem::Other(format!("map: {} does not contain declared merge key: {key}", print(item))))
 }
 
-/// The position of each element, by its identity. Lists can be long, so they must not be searched for each element.
-fn places<'v>(items: &'v [Value], key: &str) -> HashMap<&'v Value, usize> {
-    let mut places = HashMap::with_capacity(items.len());
-    for (at, item) in items.iter().enumerate() {
-        if let Some(itself) = if key.is_empty() { Some(item) } else { item.get(key) } {
-            places.entry(itself).or_insert(at);
+/// The position of each element, by its identity. Lists can be long, so they must not be searched for each element; most
+/// are short, and then a search is faster than a table.
+struct Places<'v> {
+    few: Vec<(&'v Value, usize)>,
+    table: Option<HashMap<&'v Value, usize>>,
+}
+
+impl<'v> Places<'v> {
+    const FEW: usize = 16;
+
+    /// `more`: how many may be added.
+    fn of(items: &'v [Value], key: &str, more: usize) -> Self {
+        let most = items.len() + more;
+        let mut places = match most {
+            ..=Self::FEW => Self { few: Vec::with_capacity(most), table: None },
+            _ => Self { few: Vec::new(), table: Some(HashMap::with_capacity(most)) },
+        };
+        for (at, item) in items.iter().enumerate() {
+            if let Some(itself) = if key.is_empty() { Some(item) } else { item.get(key) }
+                && places.get(itself).is_none()
+            {
+                places.add(itself, at);
+            }
+        }
+        places
+    }
+
+    fn get(&self, itself: &Value) -> Option<usize> {
+        match &self.table {
+            Some(table) => table.get(itself).copied(),
+            None => self.few.iter().find(|(known, _)| *known == itself).map(|(_, at)| *at),
         }
     }
-    places
+
+    /// One that has no position yet.
+    fn add(&mut self, itself: &'v Value, at: usize) {
+        match &mut self.table {
+            Some(table) => drop(table.insert(itself, at)),
+            None => self.few.push((itself, at)),
+        }
+    }
 }
 
 /// Elements in `order` have that order, the others that of `before`. The two are interleaved so that an existing
 /// element keeps its position relative to other existing ones.
 fn arrange(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>, Problem> {
-    let (in_order, in_before) = (places(order, key), places(before, key));
+    let (in_order, in_before) = (Places::of(order, key, 0), Places::of(before, key, 0));
     let mut named: Vec<(usize, Option<usize>, Value)> = Vec::new();
     let mut others: Vec<(Option<usize>, Value)> = Vec::new();
     for item in items {
         let itself = identity(&item, key)?;
-        match (in_order.get(itself).copied(), in_before.get(itself).copied()) {
+        match (in_order.get(itself), in_before.get(itself)) {
             (Some(at), old) => named.push((at, old, item)),
             (None, old) => others.push((old, item)),
         }
@@ -373,6 +416,19 @@ fn same_type(old: &[Value], new: &[Value]) -> Result<bool, Problem> {
 
 fn unknown_directive(directive: &Value, patch: Object) -> Problem {
     Problem::Other(format!("unknown patch type: {} in map: {}", print(directive), print(&Value::Object(patch))))
+}
+
+/// A new value, without what only means something where there is an old one. None: nothing is left.
+fn cleaned(value: Value) -> Option<Value> {
+    if is_clean(&value) { Some(value) } else { without_directives(without_nulls(value)) }
+}
+
+fn is_clean(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.iter().all(|(key, value)| !value.is_null() && key != DIRECTIVE && is_clean(value)),
+        Value::Array(items) => items.iter().all(is_clean),
+        _ => true,
+    }
 }
 
 /// In a new value there is nothing that `null` could remove.

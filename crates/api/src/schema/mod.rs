@@ -48,8 +48,8 @@ pub struct Struct {
     pub atomic: bool,
     /// In order of declaration, with the fields of embedded structures at their position.
     pub fields: Vec<Field>,
-    /// Positions in `fields`, sorted by field name.
-    by_name: Vec<u16>,
+    /// Positions in `fields`, by their names.
+    by_name: NameTable,
     /// The fields of the protobuf form, in order of their numbers. Empty if it has none.
     pub numbered: Vec<Numbered>,
     zero: OnceLock<Value>,
@@ -216,8 +216,7 @@ impl Struct {
 
     /// The position in `fields`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        let found = self.by_name.binary_search_by(|at| self.fields[usize::from(*at)].name.cmp(name));
-        found.ok().map(|at| usize::from(self.by_name[at]))
+        self.by_name.candidates(name).find(|at| self.fields[*at].name == name)
     }
 
     /// What a number of the protobuf form stands for.
@@ -232,6 +231,38 @@ impl Struct {
             let shown = self.fields.iter().filter_map(|field| Some((field.name.to_owned(), field.zero()?)));
             Value::Object(shown.collect())
         })
+    }
+}
+
+/// A hash table of names that does not change. Every field of every object that is decoded is looked up, so it hashes three
+/// bytes and the length, which differ for almost all names of a structure.
+struct NameTable(Box<[Option<u16>]>);
+
+impl NameTable {
+    fn new<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        let mut table = Self(vec![None; (names.len() * 2).next_power_of_two()].into());
+        for (at, name) in (0..).zip(names) {
+            let free = table.places(name).find(|place| table.0[*place].is_none());
+            // A table is at most half full.
+            if let Some(place) = free {
+                table.0[place] = Some(at);
+            }
+        }
+        table
+    }
+
+    /// Every place, beginning with that of the name.
+    fn places(&self, name: &str) -> impl Iterator<Item = usize> + use<> {
+        let bytes = name.as_bytes();
+        let byte = |at: usize| bytes.get(at).map_or(0, |byte| usize::from(*byte));
+        let hash = byte(0) * 7 + byte(bytes.len() / 2) * 31 + byte(bytes.len().wrapping_sub(1)) * 3 + bytes.len() * 5;
+        let mask = self.0.len() - 1;
+        (0..=mask).map(move |step| (hash + step) & mask)
+    }
+
+    /// The positions that were given to names with the same hash or one near it.
+    fn candidates(&self, name: &str) -> impl Iterator<Item = usize> {
+        self.places(name).map_while(|place| self.0[place]).map(usize::from)
     }
 }
 

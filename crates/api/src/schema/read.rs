@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
-use super::{Field, ListType, Numbered, Part, Patch, Schema, Shape, Struct, StructId, Type};
+use super::{Field, ListType, NameTable, Numbered, Part, Patch, Schema, Shape, Struct, StructId, Type};
 
 /// A structure whose fields are not parsed yet.
 struct Paragraph {
@@ -87,8 +87,7 @@ fn paragraphs(text: &'static str) -> Vec<Paragraph> {
 fn structure(paragraph: &Paragraph, all: &[Paragraph], names: &Names) -> Struct {
     let mut fields = Vec::new();
     push_fields(paragraph, None, all, names, &mut fields);
-    let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
-    by_name.sort_by_key(|at| fields[usize::from(*at)].name);
+    let by_name = NameTable::new(fields.iter().map(|field| field.name));
     Struct {
         name: paragraph.name,
         table: paragraph.table.name,

@@ -23,6 +23,11 @@ pub trait Api: Send + Sync + 'static {
 pub trait Events: Send {
     /// The next event; None when the stream has ended, as streams regularly do. Safe to cancel.
     fn next(&mut self) -> impl Future<Output = Option<StreamEvent>> + Send;
+
+    /// The next event if it has come with the last one, so that a group of them is processed together.
+    fn received(&mut self) -> Option<StreamEvent> {
+        None
+    }
 }
 
 #[derive(Clone, Debug)]

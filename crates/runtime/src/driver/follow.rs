@@ -2,76 +2,100 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::time::Instant;
 
 use super::api::{Api, Events, WatchError};
 use super::reflector::{Next, Reflector, Word};
-use super::{Caller, jittered};
+use super::{BATCH, Caller, jittered};
 use crate::controller::{Input, Stream};
 
-/// Ends when the controller has dropped its receiver.
-pub(super) async fn follow<A: Api>(
+/// What a stream brings, in batches that are not empty. It never ends, and goes on only while its reader waits for it: a
+/// stream that is faster waits at its source.
+pub(super) fn follow<A: Api>(
     caller: Arc<Caller<A>>,
     controller: &'static str,
     stream: Stream,
-    told: mpsc::Sender<Input>,
-) {
-    let mut reflector = Reflector::new(stream);
-    while !told.is_closed() {
-        let asked_at = tokio::time::Instant::now();
-        let end = match caller.api.follow(stream, reflector.start()).await {
-            Ok(events) => listen(&caller, controller, events, &mut reflector, &told).await,
-            Err(trouble) => End::Broken(trouble),
-        };
-        let trouble = match end {
-            End::Unheard => return,
-            End::Over => None,
-            End::Broken(trouble) => Some(trouble),
-        };
-        let next = reflector.ends(trouble.as_ref(), asked_at.elapsed());
+) -> BoxStream<'static, Vec<Input>> {
+    let reflector = Reflector::new(stream);
+    let follower = Follower { caller, controller, reflector, events: None, asked_at: Instant::now(), ended: None };
+    stream::unfold(follower, |mut follower| async move {
+        let inputs = follower.next().await;
+        Some((inputs, follower))
+    })
+    .boxed()
+}
+
+struct Follower<A: Api> {
+    caller: Arc<Caller<A>>,
+    controller: &'static str,
+    reflector: Reflector,
+    events: Option<A::Events>,
+    asked_at: Instant,
+    /// How the stream has ended, once all that it brought before is passed on.
+    ended: Option<Option<WatchError>>,
+}
+
+impl<A: Api> Follower<A> {
+    async fn next(&mut self) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        while inputs.is_empty() {
+            if let Some(trouble) = self.ended.take() {
+                self.end(trouble).await;
+            }
+            self.ended = match self.events {
+                Some(_) => self.listen(&mut inputs).await,
+                None => self.open(&mut inputs).await,
+            }
+            .err();
+        }
+        inputs
+    }
+
+    async fn open(&mut self, inputs: &mut Vec<Input>) -> Result<(), Option<WatchError>> {
+        self.asked_at = Instant::now();
+        let (stream, start) = (self.reflector.stream(), self.reflector.start());
+        self.events = Some(self.caller.api.follow(stream, start).await.map_err(Some)?);
+        inputs.extend(self.reflector.opened());
+        Ok(())
+    }
+
+    /// Waits for an event, and takes those that have come with it.
+    async fn listen(&mut self, inputs: &mut Vec<Input>) -> Result<(), Option<WatchError>> {
+        let Some(events) = &mut self.events else { return Err(None) };
+        let mut heard = events.next().await;
+        loop {
+            match self.reflector.hears(heard.ok_or(None)?) {
+                Word::Tell(input) => inputs.push(input),
+                Word::Synced(input) => {
+                    self.caller.observer.synced(self.controller, self.reflector.stream());
+                    inputs.push(input);
+                }
+                Word::Ignore => {}
+                Word::Broken(trouble) => return Err(Some(trouble)),
+            }
+            if inputs.len() == BATCH {
+                return Ok(());
+            }
+            heard = events.received();
+            if heard.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the stream may be opened again.
+    async fn end(&mut self, trouble: Option<WatchError>) {
+        self.events = None;
+        let next = self.reflector.ends(trouble.as_ref(), self.asked_at.elapsed());
         if next == Next::Again {
-            continue;
+            return;
         }
         let silent = || WatchError::Broken("the stream ended before it brought anything".to_owned());
-        caller.observer.stream_broken(controller, stream, &trouble.unwrap_or_else(silent));
+        let (controller, stream) = (self.controller, self.reflector.stream());
+        self.caller.observer.stream_broken(controller, stream, &trouble.unwrap_or_else(silent));
         if let Next::After(wait) = next {
             tokio::time::sleep(jittered(wait)).await;
         }
     }
-}
-
-enum End {
-    Over,
-    Broken(WatchError),
-    /// The controller has ended.
-    Unheard,
-}
-
-async fn listen<A: Api>(
-    caller: &Caller<A>,
-    controller: &'static str,
-    mut events: A::Events,
-    reflector: &mut Reflector,
-    told: &mpsc::Sender<Input>,
-) -> End {
-    if let Some(input) = reflector.opened()
-        && told.send(input).await.is_err()
-    {
-        return End::Unheard;
-    }
-    while let Some(heard) = events.next().await {
-        let input = match reflector.hears(heard) {
-            Word::Tell(input) => input,
-            Word::Synced(input) => {
-                caller.observer.synced(controller, reflector.stream());
-                input
-            }
-            Word::Ignore => continue,
-            Word::Broken(trouble) => return End::Broken(trouble),
-        };
-        if told.send(input).await.is_err() {
-            return End::Unheard;
-        }
-    }
-    End::Over
 }

@@ -15,11 +15,14 @@ mod tests;
 mod times;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::FutureExt;
+use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll, StreamExt};
 use tally_core::time::Timestamp;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::controller::{ClockWatch, Controller, Input, Metric, Outbox, Request, RequestId};
@@ -36,8 +39,8 @@ pub use observer::{NoopObserver, Observer, QueueChange};
 /// The number of inputs processed before the resulting requests are sent: a burst is processed as a whole.
 const BATCH: usize = 256;
 
-/// The capacity of the input queue, per controller. A stream that is faster waits at its source.
-const NEWS: usize = 1024;
+/// How many requests in a row may be answered at once, as those to a store in memory are. Then other input has its turn.
+const ANSWERED_AT_ONCE: usize = 16;
 
 /// The maximum time between two checks of a timer: a jump of the wall clock is noticed this late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
@@ -116,7 +119,7 @@ struct Caller<A> {
 }
 
 impl<A: Api> Caller<A> {
-    async fn call(&self, Request { id, call, .. }: Request) -> (RequestId, Response) {
+    async fn call(self: Arc<Self>, Request { id, call, .. }: Request) -> (RequestId, Response) {
         let begun = Instant::now();
         let response = self.api.call(&call).await;
         self.observer.request(&call, &response.reply, begun.elapsed());
@@ -129,6 +132,9 @@ fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(1.0 + fastrand::f64() / 5.0)
 }
 
+/// A request in flight.
+type Calling = Pin<Box<dyn Future<Output = (RequestId, Response)> + Send>>;
+
 struct Task<A> {
     caller: Arc<Caller<A>>,
     controller: Box<dyn Controller>,
@@ -138,7 +144,11 @@ struct Task<A> {
     out: Outbox,
     requests: Requests,
     times: RequestTimes,
-    calls: JoinSet<(RequestId, Response)>,
+    streams: SelectAll<BoxStream<'static, Vec<Input>>>,
+    /// Polled by this task: a task for each request would cost more than most requests in the same process do.
+    calls: FuturesUnordered<Calling>,
+    /// Requests that could be sent are left.
+    unsent: bool,
     /// Never notified if the controller receives input only from the API.
     pokes: Arc<Notify>,
 }
@@ -151,7 +161,7 @@ impl<A: Api> Task<A> {
         mailbox: Option<Mailbox>,
     ) -> Self {
         let pokes = controller.pokes().unwrap_or_default();
-        let (out, requests, calls) = (Outbox::default(), Requests::new(in_flight), JoinSet::new());
+        let (out, requests, calls) = (Outbox::default(), Requests::new(in_flight), FuturesUnordered::new());
         Self {
             caller,
             controller,
@@ -160,23 +170,20 @@ impl<A: Api> Task<A> {
             out,
             requests,
             times: RequestTimes::default(),
+            streams: SelectAll::new(),
             calls,
+            unsent: false,
             pokes,
         }
     }
 
     /// `to_the_end`: requests that remain when the task is stopped are still sent.
     async fn run(mut self, mut stopped: watch::Receiver<bool>, to_the_end: bool) {
-        let (told, mut news) = mpsc::channel(NEWS);
-        // Dropped at the end of the function, which ends the streams.
-        let mut streams = JoinSet::new();
         for stream in self.controller.streams() {
-            streams.spawn(follow(self.caller.clone(), self.controller.name(), stream, told.clone()));
+            self.streams.push(follow(self.caller.clone(), self.controller.name(), stream));
         }
-        // Without streams the channel stays open and empty.
-        let _open = streams.is_empty().then(|| told.clone());
-        drop(told);
-        while self.turn(&mut stopped, &mut news).await {}
+        while self.turn(&mut stopped).await {}
+        self.streams.clear();
         let _ = tokio::time::timeout(LAST_ORDERS, self.finish(to_the_end)).await;
     }
 
@@ -191,7 +198,8 @@ impl<A: Api> Task<A> {
         while self.requests.in_flight() > 0 || self.requests.queued() > 0 {
             let nap = self.until_wake();
             tokio::select! {
-                Some(done) = self.calls.join_next() => self.answered(done),
+                Some(done) = self.calls.next() => self.answered(done),
+                () = tokio::task::yield_now(), if self.unsent => {}
                 () = tokio::time::sleep(nap) => {}
             }
             if to_the_end {
@@ -202,35 +210,27 @@ impl<A: Api> Task<A> {
         }
     }
 
-    /// Processes the available input, and sends the resulting requests. Returns whether there may be more.
-    async fn turn(&mut self, stopped: &mut watch::Receiver<bool>, news: &mut mpsc::Receiver<Input>) -> bool {
-        let mut batch = Vec::new();
+    /// Processes the available input, and sends the resulting requests. Returns whether the driver goes on.
+    async fn turn(&mut self, stopped: &mut watch::Receiver<bool>) -> bool {
         let nap = self.until_wake();
         let pokes = self.pokes.clone();
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return false,
             // Responses first: new decisions should take them into account, and they make room for requests.
-            Some(done) = self.calls.join_next() => self.answered(done),
+            Some(done) = self.calls.next() => self.answered(done),
             () = pokes.notified() => {
                 self.tell(Input::Tick);
                 // Notifications may arrive without end, and the input behind them would never be processed.
-                for _ in 0..BATCH {
-                    let Ok(item) = news.try_recv() else { break };
-                    self.tell(item);
+                if let Some(Some(inputs)) = self.streams.next().now_or_never() {
+                    inputs.into_iter().for_each(|input| self.tell(input));
                 }
             }
-            received = news.recv_many(&mut batch, BATCH) => {
-                if received == 0 {
-                    return false;
-                }
-                for item in batch.drain(..) {
-                    self.tell(item);
-                }
-            }
+            Some(inputs) = self.streams.next() => inputs.into_iter().for_each(|input| self.tell(input)),
+            () = tokio::task::yield_now(), if self.unsent => {}
             () = tokio::time::sleep(nap) => self.tell(Input::Tick),
         }
-        while let Some(done) = self.calls.try_join_next() {
+        while let Some(Some(done)) = self.calls.next().now_or_never() {
             self.answered(done);
         }
         // On a busy cluster there is always input. A timer that is due must not wait until there is none.
@@ -247,23 +247,17 @@ impl<A: Api> Task<A> {
         tick.into_iter().chain(resend).min().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
     }
 
-    fn answered(&mut self, done: Result<(RequestId, Response), tokio::task::JoinError>) {
-        match done {
-            Ok((request, response)) => {
-                let now = self.caller.began.elapsed();
-                let (name, observer) = (self.controller.name(), &self.caller.observer);
-                let Some(input) = self.requests.answered(request, response, now, fastrand::f64()) else {
-                    return observer.queue(name, QueueChange::Retried);
-                };
-                if let Some((took, complete)) = self.times.answered(request, now) {
-                    observer.queue(name, QueueChange::Answered { took });
-                    self.synced(complete);
-                }
-                self.tell(input);
-            }
-            // A call that panicked would leave its controller waiting forever.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+    fn answered(&mut self, (request, response): (RequestId, Response)) {
+        let now = self.caller.began.elapsed();
+        let (name, observer) = (self.controller.name(), &self.caller.observer);
+        let Some(input) = self.requests.answered(request, response, now, fastrand::f64()) else {
+            return observer.queue(name, QueueChange::Retried);
+        };
+        if let Some((took, complete)) = self.times.answered(request, now) {
+            observer.queue(name, QueueChange::Answered { took });
+            self.synced(complete);
         }
+        self.tell(input);
     }
 
     fn tell(&mut self, input: Input) {
@@ -304,12 +298,24 @@ impl<A: Api> Task<A> {
 
     fn send(&mut self) {
         let caller = self.caller.clone();
+        let mut answered = 0;
+        self.unsent = false;
         while let Some(request) = self.requests.next(&caller.limit, caller.began.elapsed()) {
             if let Some(waited) = self.times.sent(request.id, caller.began.elapsed()) {
                 caller.observer.queue(self.controller.name(), QueueChange::Sent { waited });
             }
-            let caller = caller.clone();
-            self.calls.spawn(async move { caller.call(request).await });
+            let mut call: Calling = Box::pin(caller.clone().call(request));
+            match call.as_mut().now_or_never() {
+                Some(done) => {
+                    self.answered(done);
+                    answered += 1;
+                }
+                None => self.calls.push(call),
+            }
+            if answered == ANSWERED_AT_ONCE {
+                self.unsent = true;
+                break;
+            }
         }
         caller.observer.load(self.controller.name(), self.requests.queued(), self.requests.in_flight());
         caller.observer.rate_limit(caller.limit.use_at(caller.began.elapsed()));
