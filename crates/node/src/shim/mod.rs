@@ -279,6 +279,7 @@ struct Shim {
     boot: String,
     program: program::LauncherProgram,
     spawner: spawn::Spawner,
+    commands: command::KnownCommands,
     /// The environment of this process.
     env: variables::Variables,
     reaper: reaper::Reaper,
@@ -358,6 +359,7 @@ impl Shim {
             boot,
             program: program::LauncherProgram::new(arguments.hidden.is_some())?,
             spawner: spawn::Spawner::new()?,
+            commands: command::KnownCommands::default(),
             env: variables::Variables::own()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
