@@ -228,7 +228,8 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
     let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until };
-    let _ = shim.journal.borrow_mut().running(&start.attempt, running);
+    shim.journal.borrow_mut().running(&start.attempt, running);
+    shim.lines_wait.notify_one();
     let viewers = Rc::new(Viewers::default());
     let output = Output::new(shim, &start, slot.clone(), pipes, results, viewers.clone());
     let running = Rc::new(RunningAttempt {

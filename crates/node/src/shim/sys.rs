@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::process::{Pid, Rlimit, Signal, WaitOptions};
@@ -186,6 +186,25 @@ impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: nothing runs on it: `start` returns when the new process has left it.
         unsafe { libc::munmap(self.bottom, GUARD + STACK) };
+    }
+}
+
+/// A descriptor that can be read when a child has ended: SIGCHLD does not interrupt this thread any more, but waits there.
+/// To be called before there are other threads, which would be interrupted instead.
+pub fn ends_of_children() -> io::Result<OwnedFd> {
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised by the first call, and the descriptor is new.
+    unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), ptr::null_mut()) {
+            0 => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+        match libc::signalfd(-1, signals.as_ptr(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            number => Ok(OwnedFd::from_raw_fd(number)),
+        }
     }
 }
 
