@@ -292,40 +292,51 @@ pub struct File {
     pub mode: u32,
 }
 
+/// What most containers do not have is left out of a message.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     pub attempt: Attempt,
     /// With variables expanded; the first word is looked up in PATH of `env`, or else in PATH of the node.
     pub argv: Vec<String>,
     /// The complete environment, apart from the variables that every process gets (PATH, HOME ...).
+    #[serde(default, skip_serializing_if = "is_default")]
     pub env: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub working_dir: Option<String>,
     pub hostname: String,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub mounts: Vec<Mount>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: ResourceLimits,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub user: Option<u32>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub group: Option<u32>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub confinement: Confinement,
     pub termination_message: TerminationMessage,
     /// The container has a standard input: that which the node was given, if no other has got it, or, where clients can
     /// connect to containers, what they send.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub stdin: bool,
     /// The input ends with that of the first client.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub stdin_once: bool,
     /// The container has a terminal, where clients can connect to containers.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tty: bool,
     /// The environment of the node's own process comes first: that of the shell which started it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub inherits_env: bool,
     /// Whose output it is. None: the output is not followed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub source: Option<Box<OutputSource>>,
     /// The directory for the results: output, exit code and times.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub results: Option<PathBuf>,
 }
 

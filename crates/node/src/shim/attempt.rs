@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::cgroup::AttemptGroups;
-use super::command::{self, CREATE_ERROR, START_ERROR, create_failure, failure};
+use super::command::{self, CREATE_ERROR, FoundCommand, START_ERROR, create_failure, failure};
 use super::journal::{self, before_last};
 use super::launch::{Launch, LaunchReport, MountNamespace};
 use super::layout::AttemptDir;
@@ -27,7 +27,7 @@ use super::mounts::{Bind, View};
 use super::output::Output;
 use super::reaper::{Ended, Status};
 use super::recorder::{AttemptEnd, command_line};
-use super::spawn::{self, Pipes, ProcessGroup, Program};
+use super::spawn::{Pipes, ProcessGroup, Program};
 use super::variables::Variables;
 use super::viewers::Viewers;
 use super::wire::Frame;
@@ -179,8 +179,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     let isolated = shim.hidden.is_some();
     let env = command::environment(&start, &shim.env, &shim.layout, &slot, isolated)?;
     let Some(name) = start.argv.first() else { return Err(failure(START_ERROR, "there is no command to run")) };
-    let own = rustix::process::geteuid().as_raw();
-    let other_user = start.user.is_some_and(|user| user != own)
+    let other_user = start.user.is_some_and(|user| user != rustix::process::geteuid().as_raw())
         || start.group.is_some_and(|group| group != rustix::process::getegid().as_raw());
     let apart = isolated
         || !start.mounts.is_empty()
@@ -199,12 +198,7 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
         shim.report(Report::LimitsNotEnforced { pod: start.attempt.pod.clone(), message });
     }
     // Checked before anything is created, so that most failures leave nothing behind.
-    let program = if launched {
-        None
-    } else {
-        command::check_dir(start.working_dir.as_deref())?;
-        Some(command::resolve(name, &env, start.working_dir.as_deref())?)
-    };
+    let program = if launched { None } else { Some(shim.commands.find(name, &env, start.working_dir.as_deref())?) };
     let started_at = now();
     // A file of its own for the name would cost as much as the record does.
     let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
@@ -234,7 +228,8 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     // The line only helps to find the process if the shim is killed; the process can also be found by its environment.
     let until = processes::ticks();
     let running = journal::RunningProcess { pid: pid.as_raw_nonzero().get(), since, until };
-    let _ = shim.journal.borrow_mut().running(&start.attempt, running);
+    shim.journal.borrow_mut().running(&start.attempt, running);
+    shim.lines_wait.notify_one();
     let viewers = Rc::new(Viewers::default());
     let output = Output::new(shim, &start, slot.clone(), pipes, results, viewers.clone());
     let running = Rc::new(RunningAttempt {
@@ -274,7 +269,7 @@ struct Spawned {
 
 struct HowToSpawn {
     /// Some: no launcher is needed.
-    program: Option<PathBuf>,
+    program: Option<FoundCommand>,
     apart: bool,
     grouped: bool,
     terminal: Option<TerminalSize>,
@@ -300,7 +295,7 @@ fn spawn(
     let input = make_input(shim, start, &how).map_err(|error| create_failure("its standard input", &error))?;
     let (stdin, input) = input.unzip();
     if let Some(program) = how.program {
-        let (pid, pipes) = spawn_directly(shim, start, env, &program, stdin)?;
+        let (pid, pipes) = spawn_directly(shim, start, env, program, stdin)?;
         return Ok(Spawned { pid, pipes, launcher: None, cgroups: None, since, input });
     }
     let cgroups = make_cgroups(shim, start, how.grouped)?;
@@ -332,16 +327,25 @@ fn spawn_directly(
     shim: &Shim,
     start: &Start,
     env: &Variables,
-    program: &Path,
+    found: FoundCommand,
     stdin: Option<OwnedFd>,
 ) -> Result<(Pid, Pipes), OperationError> {
     let given = stdin.or_else(|| if start.stdin { shim.stdin.take() } else { None });
-    let stdin = given.map_or_else(spawn::nothing, Ok);
-    let spawned = stdin.and_then(|stdin| {
-        let program = Program::new(program, &start.argv, env.clone(), start.working_dir.as_deref())?;
+    let stdin = given.as_ref().map_or_else(|| shim.spawner.nothing(), AsFd::as_fd);
+    let (name, dir) = (&start.argv[0], start.working_dir.as_deref());
+    let spawn = |path: &Path| {
+        let program = Program::new(path, &start.argv, env, dir)?;
         shim.spawner.spawn(&program, stdin, ProcessGroup::Own)
-    });
-    spawned.map_err(|error| command::not_executed(&start.argv[0], program, &error))
+    };
+    let mut path = found.path;
+    let mut spawned = spawn(&path);
+    // What was true of it a moment ago may not be true any more: the file or the directory has changed, and another file may
+    // have the name now. If there is none, the search says what is wrong.
+    if spawned.is_err() && found.was_kept {
+        path = shim.commands.find_anew(name, env, dir)?;
+        spawned = spawn(&path);
+    }
+    spawned.map_err(|error| command::not_executed(name, &path, &error))
 }
 
 fn make_cgroups(shim: &Shim, start: &Start, grouped: bool) -> Result<Option<AttemptGroups>, OperationError> {
@@ -433,8 +437,9 @@ fn own_tmp(slot: &AttemptDir, read_only: bool) -> io::Result<Bind> {
 
 /// Starts this executable in place of the command. Its instructions are sent over the socket.
 pub fn spawn_launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Pid, Pipes, Launcher)> {
-    let (program, theirs, launcher) = launcher(shim, launch, stdin)?;
-    let (pid, pipes) = shim.spawner.spawn(&program, theirs, group_of(launch))?;
+    let env = marks_of(launch)?;
+    let (program, theirs, launcher) = launcher(shim, launch, &env, stdin)?;
+    let (pid, pipes) = shim.spawner.spawn(&program, theirs.as_fd(), group_of(launch))?;
     Ok((pid, pipes, launcher))
 }
 
@@ -446,8 +451,10 @@ pub fn spawn_session(
     stdout: OwnedFd,
     stderr: OwnedFd,
 ) -> io::Result<(Pid, Launcher)> {
-    let (program, theirs, launcher) = launcher(shim, launch, stdin)?;
-    let pid = shim.spawner.spawn_with(&program, [theirs, stdout, stderr], group_of(launch))?;
+    let env = marks_of(launch)?;
+    let (program, theirs, launcher) = launcher(shim, launch, &env, stdin)?;
+    let streams = [theirs.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    let pid = shim.spawner.spawn_with(&program, streams, group_of(launch))?;
     Ok((pid, launcher))
 }
 
@@ -456,15 +463,25 @@ fn group_of(launch: &Launch) -> ProcessGroup {
     if launch.terminal.is_some() && !launch.is_isolated() { ProcessGroup::LeftToIt } else { ProcessGroup::Own }
 }
 
-/// The command line of the launcher, its end of the socket, and what is sent to it.
-fn launcher(shim: &Shim, launch: &Launch, stdin: Option<OwnedFd>) -> io::Result<(Program, OwnedFd, Launcher)> {
-    let (ours, theirs) = StdUnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    // The process is marked as part of the attempt from the beginning, so that it is found like any other process of it.
+/// The environment of the launcher. The process is marked as part of the attempt from the beginning, so that it is found like
+/// any other process of it.
+fn marks_of(launch: &Launch) -> io::Result<Variables> {
     let mut env = Variables::default();
     for mark in [processes::ATTEMPT, processes::NODE] {
         launch.env.get(mark).map_or(Ok(()), |value| env.insert(mark, value))?;
     }
+    Ok(env)
+}
+
+/// The command line of the launcher, its end of the socket, and what is sent to it.
+fn launcher<'a>(
+    shim: &Shim,
+    launch: &Launch,
+    env: &'a Variables,
+    stdin: Option<OwnedFd>,
+) -> io::Result<(Program<'a>, OwnedFd, Launcher)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
     let path = shim.program.path();
     let program = Program::new(path, [&path.to_string_lossy(), super::COMMAND, super::LAUNCH], env, None)?;
     let mut text = serde_json::to_vec(launch)?;
@@ -582,8 +599,10 @@ async fn run(shim: Rc<Shim>, attempt: port::Attempt, mut started: Started) {
             Status::Exited(code) => (code, None),
             Status::Signalled(signal) => (128 + signal, Some(signal)),
         };
-        let message = termination::message(&started.slot, started.termination.from_logs && code != 0);
-        started.slot.forget_words();
+        let (message, is_there) = termination::message(&started.slot, started.termination.from_logs && code != 0);
+        if is_there {
+            started.slot.forget_words();
+        }
         let exit = Exit { code, signal, out_of_memory, started_at: started.started_at, finished_at, message };
         if let Err(error) = started.output.publish(&exit, ended.usage) {
             started.record_lost(&shim, &attempt, finished_at, "its results were not written");

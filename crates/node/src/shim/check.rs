@@ -13,7 +13,7 @@ use super::attempt::{KILL_FOR, Launcher, RunningAttempt, launched, spawn_launche
 use super::cgroup::AttemptGroups;
 use super::launch::Launch;
 use super::reaper::Status;
-use super::spawn::{self, Pipes, ProcessGroup, Program};
+use super::spawn::{Pipes, ProcessGroup, Program};
 use super::{Shim, command};
 use crate::port::{Attempt, Check, Confinement, Report};
 
@@ -168,10 +168,8 @@ fn spawn(shim: &Shim, running: &RunningAttempt, argv: Vec<String>) -> Result<(Pi
         return Ok((pid, pipes, Some(launcher)));
     }
     let program = command::resolve(&name, &running.env, dir).map_err(|failure| failure.message)?;
-    let spawned = spawn::nothing().and_then(|stdin| {
-        let program = Program::new(&program, &argv, running.env.clone(), dir)?;
-        shim.spawner.spawn(&program, stdin, ProcessGroup::Own)
-    });
+    let spawned = Program::new(&program, &argv, &running.env, dir)
+        .and_then(|program| shim.spawner.spawn(&program, shim.spawner.nothing(), ProcessGroup::Own));
     let (pid, pipes) = spawned.map_err(|error| command::not_executed(&name, &program, &error).message)?;
     Ok((pid, pipes, None))
 }

@@ -1,11 +1,13 @@
 //! The command to execute, and its environment. Messages of failures must tell the user what to do: they end up in the
 //! Pod's status.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
 use rustix::fs::{Access, access};
@@ -131,6 +133,66 @@ pub fn resolve(command: &str, environment: &Variables, dir: Option<&str>) -> Res
     let found = seen.map_or_else(String::new, |seen| format!(" (there is {seen})"));
     let search = search.to_string_lossy();
     Err(failure(START_ERROR, format!("the command {command:?} was not found in PATH={search}{found}")))
+}
+
+/// Where commands were found a moment ago: the tasks of a Job have the same one, and PATH may have many directories.
+///
+/// Which file is started, and whether the working directory was there, is never older than [`KEPT_FOR`]. Within that time a
+/// file that appears earlier in PATH is not seen. A file that is gone, or cannot be executed any more, is searched again.
+#[derive(Default)]
+pub struct KnownCommands(RefCell<Vec<KnownCommand>>);
+
+/// Nobody waits for a new command for less than that.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+/// There are rarely more different commands within that time, and a search among them costs less than one on disk.
+const MOST_KNOWN: usize = 16;
+
+struct KnownCommand {
+    name: String,
+    search: OsString,
+    dir: Option<String>,
+    path: PathBuf,
+    found_at: Instant,
+}
+
+/// Where a command is.
+pub struct FoundCommand {
+    pub path: PathBuf,
+    /// It was found for an earlier attempt.
+    pub was_kept: bool,
+}
+
+impl KnownCommands {
+    pub fn find(&self, name: &str, env: &Variables, dir: Option<&str>) -> Result<FoundCommand, OperationError> {
+        let search = env.get("PATH").unwrap_or_default();
+        let now = Instant::now();
+        let known = self.0.borrow().iter().find_map(|known| {
+            let is_it = known.name == name && known.dir.as_deref() == dir && known.search == search;
+            (is_it && now.duration_since(known.found_at) < KEPT_FOR).then(|| known.path.clone())
+        });
+        match known {
+            Some(path) => Ok(FoundCommand { path, was_kept: true }),
+            None => Ok(FoundCommand { path: self.find_anew(name, env, dir)?, was_kept: false }),
+        }
+    }
+
+    /// The time is that before the search.
+    pub fn find_anew(&self, name: &str, env: &Variables, dir: Option<&str>) -> Result<PathBuf, OperationError> {
+        let found_at = Instant::now();
+        let search = env.get("PATH").unwrap_or_default();
+        let mut known = self.0.borrow_mut();
+        known.retain(|known| {
+            let is_it = known.name == name && known.dir.as_deref() == dir && known.search == search;
+            !is_it && found_at.duration_since(known.found_at) < KEPT_FOR
+        });
+        check_dir(dir)?;
+        let path = resolve(name, env, dir)?;
+        if known.len() < MOST_KNOWN {
+            let (name, search, dir) = (name.to_owned(), search.to_owned(), dir.map(str::to_owned));
+            known.push(KnownCommand { name, search, dir, path: path.clone(), found_at });
+        }
+        Ok(path)
+    }
 }
 
 enum Unusable {

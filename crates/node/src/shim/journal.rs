@@ -100,6 +100,8 @@ pub struct Journal {
     records: BTreeMap<Attempt, Record>,
     /// The number of records without an end.
     open: u64,
+    /// Lines that are written with the next one, or with `write_pending`.
+    pending: Vec<u8>,
 }
 
 impl Journal {
@@ -116,6 +118,7 @@ impl Journal {
             renew_at: RENEW_FROM,
             records: BTreeMap::new(),
             open: 0,
+            pending: Vec::new(),
         };
         for line in text.split_inclusive(|&byte| byte == b'\n') {
             let complete = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
@@ -137,8 +140,25 @@ impl Journal {
         self.append(Line::Started(attempt.clone(), started))
     }
 
-    pub fn running(&mut self, attempt: &Attempt, running: RunningProcess) -> io::Result<()> {
-        self.append(Line::Running(attempt.clone(), running))
+    /// Not written yet: while several attempts start, the line of one is written with the next one's `started`. It only
+    /// helps to find the process; if it cannot be written, the process is found by its environment.
+    pub fn running(&mut self, attempt: &Attempt, running: RunningProcess) {
+        let line = Line::Running(attempt.clone(), running);
+        let length = self.pending.len();
+        if serde_json::to_writer(&mut self.pending, &line).is_err() {
+            self.pending.truncate(length);
+            return;
+        }
+        self.pending.push(b'\n');
+        self.take_in(line);
+    }
+
+    /// Writes the lines that have waited. If that fails, they are written with the next one.
+    pub fn write_pending(&mut self) {
+        if !self.pending.is_empty() && self.file.write_all_at(&self.pending, self.length).is_ok() {
+            self.length += self.pending.len() as u64;
+            self.pending.clear();
+        }
     }
 
     /// If there is no space for the message, there is for the exit: space allocated for other attempts is not used.
@@ -220,7 +240,7 @@ impl Journal {
 
     /// Allocates space for the end of everything that runs and of one more attempt, and for `besides`.
     fn claim(&mut self, besides: u64) -> io::Result<()> {
-        let needed = self.length + (self.open + 4) * LINE + besides;
+        let needed = self.length + self.pending.len() as u64 + (self.open + 4) * LINE + besides;
         if needed <= self.claimed {
             return Ok(());
         }
@@ -244,13 +264,21 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a line after the last valid one. If that fails a partial line may remain: the next line is written over
-    /// it, and a remainder beyond that has no newline.
+    /// Writes a line after the last valid one, and those that have waited before it. If that fails a partial line may
+    /// remain: the next line is written over it, and a remainder beyond that has no newline.
     fn append(&mut self, line: Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        self.file.write_all_at(&text, self.length)?;
-        self.length += text.len() as u64;
+        let waiting = self.pending.len();
+        let text = &mut self.pending;
+        let written = serde_json::to_writer(&mut *text, &line).map_err(io::Error::from).and_then(|()| {
+            text.push(b'\n');
+            self.file.write_all_at(text, self.length)
+        });
+        if let Err(error) = written {
+            self.pending.truncate(waiting);
+            return Err(error);
+        }
+        self.length += self.pending.len() as u64;
+        self.pending.clear();
         self.take_in(line);
         if self.length >= self.renew_at {
             // The old file is still valid; the next attempt is made when it has doubled in size.
@@ -289,10 +317,13 @@ impl Journal {
             renew_at: self.renew_at,
             records: BTreeMap::new(),
             open: self.open,
+            pending: Vec::new(),
         };
         // The space that was allocated in the old file must be allocated in the new one.
         fresh.claim(0)?;
         fs::rename(self.fresh(), &self.path)?;
+        // They are in the records.
+        self.pending.clear();
         (self.file, self.length, self.claimed) = (fresh.file, fresh.length, fresh.claimed);
         Ok(())
     }
@@ -346,7 +377,8 @@ mod tests {
         let mut journal = open(&dir);
         journal.begin(&attempt(1, 0), started()).unwrap();
         let first = journal.length as usize;
-        journal.running(&attempt(1, 0), running()).unwrap();
+        journal.running(&attempt(1, 0), running());
+        journal.write_pending();
         let second = journal.length as usize;
         journal.ended(&attempt(1, 0), &exit("so \"it\"\nended")).unwrap();
         let whole = fs::read(&path).unwrap();
@@ -364,6 +396,25 @@ mod tests {
         let journal = open(&dir);
         assert_eq!(journal.records[&attempt(1, 0)].end, Some(End::Exited(exit("so \"it\"\nended"))));
         assert_eq!(journal.open, 0);
+    }
+
+    #[test]
+    fn a_line_that_waits_is_written_before_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = open(&dir);
+        journal.begin(&attempt(1, 0), started()).unwrap();
+        journal.running(&attempt(1, 0), running());
+        assert_eq!(open(&dir).records[&attempt(1, 0)].running, None, "it waits");
+        assert_eq!(journal.records[&attempt(1, 0)].running, Some(running()));
+        journal.begin(&attempt(2, 0), started()).unwrap();
+        assert_eq!(open(&dir).records, journal.records);
+        journal.running(&attempt(2, 0), running());
+        journal.write_pending();
+        assert_eq!(open(&dir).records, journal.records);
+        let whole = fs::read_to_string(dir.path().join("journal")).unwrap();
+        let kinds: Vec<_> = whole.lines().map(|line| line.split('"').nth(1).unwrap()).collect();
+        assert_eq!(kinds, ["started", "running", "started", "running"]);
+        assert!(journal.claimed >= journal.length + journal.open * LINE);
     }
 
     #[test]
@@ -415,7 +466,7 @@ mod tests {
         for pod in 0..4 {
             journal.begin(&attempt(pod, 0), started()).unwrap();
         }
-        journal.running(&attempt(1, 0), running()).unwrap();
+        journal.running(&attempt(1, 0), running());
         journal.ended(&attempt(2, 0), &exit("words")).unwrap();
         journal.lost(&attempt(3, 0), AT, "lost").unwrap();
         let (before, length) = (journal.records.clone(), journal.length);

@@ -28,7 +28,8 @@
 //! 1. `started` is written to the journal. This is possible only once: no attempt runs twice, even if it is requested
 //!    twice.
 //! 2. The process is started, with the attempt's name in its environment; then its process ID is recorded. After a
-//!    crash in between, the process is found by its environment; after a later crash, by both.
+//!    crash in between, the process is found by its environment; after a later crash, by both. The line is written with the
+//!    next one, at the latest before the shim says anything or waits.
 //! 3. The process ends. The kernel keeps its exit status until the shim reads it, so no exit can be missed in between.
 //! 4. All other processes of the attempt are killed, and their output is written to the log. Results appear (`results.rs`).
 //! 5. If records are kept, that of the attempt is written (`recorder.rs`).
@@ -95,7 +96,7 @@ use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -114,6 +115,8 @@ use wire::Frame;
 const LOCK_FOR: Duration = Duration::from_secs(15);
 /// How long ending all processes may take after the parent has ended.
 const STOP_FOR: Duration = Duration::from_secs(10);
+/// What is read about a signal (`struct signalfd_siginfo`).
+const SIGNAL: usize = 128;
 /// No more commands are read while this many messages wait to be sent. Every command leads to at most two.
 const MOST_WORDS: usize = 4096;
 
@@ -268,6 +271,8 @@ fn take_input() -> io::Result<OwnedFd> {
 struct Shim {
     layout: Layout,
     journal: RefCell<Journal>,
+    /// Lines of the journal are not written yet.
+    lines_wait: Notify,
     output: OutputSettings,
     /// Logs that their reader has not read to the end.
     unread: RefCell<BTreeMap<Attempt, Rc<output::AttemptLog>>>,
@@ -279,6 +284,7 @@ struct Shim {
     boot: String,
     program: program::LauncherProgram,
     spawner: spawn::Spawner,
+    commands: command::KnownCommands,
     /// The environment of this process.
     env: variables::Variables,
     reaper: reaper::Reaper,
@@ -351,6 +357,7 @@ impl Shim {
             job_log: job_log.transpose()?,
             layout,
             journal: RefCell::new(journal),
+            lines_wait: Notify::new(),
             output: arguments.output,
             unread: RefCell::default(),
             unread_trash: RefCell::default(),
@@ -358,6 +365,7 @@ impl Shim {
             boot,
             program: program::LauncherProgram::new(arguments.hidden.is_some())?,
             spawner: spawn::Spawner::new()?,
+            commands: command::KnownCommands::default(),
             env: variables::Variables::own()?,
             reaper: reaper::Reaper::default(),
             attempts: RefCell::default(),
@@ -392,8 +400,10 @@ impl Shim {
             .map(signal)
             .into_iter()
             .collect::<Result<Vec<_>, _>>()?;
-        let mut ended = signal(SignalKind::child())?;
+        // It is read like a pipe.
+        let ended = pipe::Receiver::from_owned_fd_unchecked(sys::ends_of_children()?)?;
         tokio::task::spawn_local(self.clone().write(writer));
+        tokio::task::spawn_local(self.clone().write_journal());
         self.say(Frame::Ready);
         // Let the message be sent before the recovery, which may take a while.
         tokio::task::yield_now().await;
@@ -409,9 +419,11 @@ impl Shim {
         tokio::task::spawn_local(async move {
             loop {
                 shim.reaper.reap();
-                if ended.recv().await.is_none() {
+                if ended.readable().await.is_err() {
                     break;
                 }
+                // One signal stands for any number of children, and is read before they are reaped.
+                while ended.try_read(&mut [0; SIGNAL]).is_ok() {}
             }
         });
         tokio::task::spawn_local(self.clone().empty_trash());
@@ -616,6 +628,14 @@ impl Shim {
         }
     }
 
+    /// Writes the lines that wait when everything that can be done now is done.
+    async fn write_journal(self: Rc<Self>) {
+        loop {
+            self.lines_wait.notified().await;
+            self.journal.borrow_mut().write_pending();
+        }
+    }
+
     async fn write(self: Rc<Self>, mut writer: OwnedWriteHalf) {
         let mut buffer = Vec::new();
         loop {
@@ -626,6 +646,8 @@ impl Shim {
                 }
             }
             self.heard.notify_one();
+            // Before anything is told.
+            self.journal.borrow_mut().write_pending();
             if buffer.is_empty() {
                 self.said.notified().await;
                 continue;

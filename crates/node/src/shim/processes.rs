@@ -1,7 +1,9 @@
 //! Information about processes: /proc.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -75,6 +77,35 @@ pub fn children() -> Vec<Pid> {
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
     all().into_iter().filter(|process| process.parent == own).map(|process| process.pid).collect()
+}
+
+/// The kernel's list of the children of this thread, which is opened once.
+pub struct ChildList(Option<File>);
+
+impl Default for ChildList {
+    fn default() -> Self {
+        Self(File::open("/proc/thread-self/children").ok())
+    }
+}
+
+impl ChildList {
+    /// The same as [`children`], for the thread that has opened the list.
+    pub fn pids(&self) -> Vec<Pid> {
+        let Some(list) = &self.0 else { return children() };
+        let mut text = Vec::new();
+        let mut part = [0; 4096];
+        // The list is made anew when it is read from its beginning, and ends where nothing is read.
+        loop {
+            match list.read_at(&mut part, text.len() as u64) {
+                Ok(0) => break,
+                Ok(length) => text.extend_from_slice(&part[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return children(),
+            }
+        }
+        let pids = text.split(u8::is_ascii_whitespace).filter_map(|pid| std::str::from_utf8(pid).ok()?.parse().ok());
+        pids.filter_map(Pid::from_raw).collect()
+    }
 }
 
 /// The attempt that a process is marked with, for the node with this root. An unreadable environment counts as

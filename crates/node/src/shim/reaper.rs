@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use super::processes::{self, Process};
+use super::processes::{self, ChildList, Process};
 use super::sys;
 use crate::attempts::ResourceUsage;
 
@@ -47,6 +47,7 @@ struct KnownProcess {
 pub struct Reaper {
     /// The processes that the shim started, by process ID, until they are reaped.
     known: RefCell<HashMap<Pid, KnownProcess>>,
+    children: ChildList,
     /// Orphans that do not end.
     given_up: RefCell<HashSet<processes::Name>>,
     /// Notified after every round.
@@ -96,7 +97,7 @@ impl Reaper {
     /// Children that the shim did not start: they have lost their parents.
     pub fn orphans(&self) -> Vec<Pid> {
         let known = self.known.borrow();
-        processes::children().into_iter().filter(|pid| !known.contains_key(pid)).collect()
+        self.children.pids().into_iter().filter(|pid| !known.contains_key(pid)).collect()
     }
 
     /// The process has not been reaped yet.

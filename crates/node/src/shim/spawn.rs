@@ -4,15 +4,14 @@
 //!
 //! The pipes can be read before the process exists: once a process runs, nothing that it needs can fail.
 
-use std::cell::RefCell;
 use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::unix::pipe;
 
 use super::sys;
@@ -33,18 +32,18 @@ pub enum ProcessGroup {
 }
 
 /// A program to start, in the forms that the kernel takes.
-pub struct Program {
+pub struct Program<'a> {
     pub path: CString,
     pub argv: Vec<CString>,
-    pub env: Variables,
+    pub env: &'a Variables,
     pub dir: Option<CString>,
 }
 
-impl Program {
+impl<'a> Program<'a> {
     pub fn new<T: AsRef<str>>(
         path: &Path,
         argv: impl IntoIterator<Item = T>,
-        env: Variables,
+        env: &'a Variables,
         dir: Option<&str>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -59,12 +58,10 @@ impl Program {
 pub struct Spawner {
     /// The original limit, if it could be raised.
     files: Option<Rlimit>,
-    /// Low descriptor numbers, reserved for when all others are taken: see `low`.
-    reserve: RefCell<Vec<OwnedFd>>,
+    starter: sys::ProcessStarter,
+    /// What is empty to every process that reads it.
+    nothing: OwnedFd,
 }
-
-/// Three are needed. Another thread may open a file just when they are released.
-const RESERVE: usize = 8;
 
 impl Spawner {
     /// Raises the limit of this process.
@@ -72,73 +69,44 @@ impl Spawner {
         let files = getrlimit(Resource::Nofile);
         let most = Rlimit { current: files.maximum, ..files };
         let raised = files.current != files.maximum && setrlimit(Resource::Nofile, most).is_ok();
-        let spawner = Self { files: raised.then_some(files), reserve: RefCell::default() };
-        spawner.restock()?;
-        Ok(spawner)
+        let nothing = std::fs::File::open("/dev/null")?.into();
+        Ok(Self { files: raised.then_some(files), starter: sys::ProcessStarter::new()?, nothing })
     }
 
-    pub fn spawn(&self, program: &Program, stdin: OwnedFd, group: ProcessGroup) -> io::Result<(Pid, Pipes)> {
+    /// The standard input of commands that get none: empty.
+    pub fn nothing(&self) -> BorrowedFd<'_> {
+        self.nothing.as_fd()
+    }
+
+    pub fn spawn(&self, program: &Program<'_>, stdin: BorrowedFd<'_>, group: ProcessGroup) -> io::Result<(Pid, Pipes)> {
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
-        let pipes = Pipes {
-            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
-            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
-        };
-        let pid = self.spawn_with(program, [stdin, stdout_end.into(), stderr_end.into()], group)?;
+        let pipes = Pipes { stdout: receiver(stdout)?, stderr: receiver(stderr)? };
+        let pid = self.spawn_with(program, [stdin, stdout_end.as_fd(), stderr_end.as_fd()], group)?;
         Ok((pid, pipes))
     }
 
     /// The same with the standard streams that are given.
-    pub fn spawn_with(&self, program: &Program, streams: [OwnedFd; 3], group: ProcessGroup) -> io::Result<Pid> {
-        let streams = self.passed_on(streams)?;
-        let pid = self.with_its_limit(|| sys::spawn(program, streams.each_ref().map(AsFd::as_fd), group));
-        drop(streams);
-        // If that fails, the next process may find no low number; this one runs.
-        let _ = self.restock();
-        pid
-    }
-
-    /// The C library passes on no descriptor whose number is beyond the limit, even if it is open. Those of the standard
-    /// streams would be overwritten before they are passed on.
-    fn passed_on(&self, ends: [OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
-        let limit = self.files.and_then(|files| files.current).unwrap_or(u64::MAX);
-        if ends.iter().all(|end| u64::try_from(end.as_raw_fd()).is_ok_and(|number| (3..limit).contains(&number))) {
-            return Ok(ends);
+    pub fn spawn_with(
+        &self,
+        program: &Program<'_>,
+        streams: [BorrowedFd<'_>; 3],
+        group: ProcessGroup,
+    ) -> io::Result<Pid> {
+        if streams.iter().all(|stream| stream.as_raw_fd() >= 3) {
+            return self.starter.start(program, streams, group, self.files);
         }
-        self.reserve.borrow_mut().clear();
-        let [stdin, stdout, stderr] = ends.map(|end| fcntl_dupfd_cloexec(end, 3));
-        Ok([stdin?, stdout?, stderr?])
-    }
-
-    fn restock(&self) -> io::Result<()> {
-        let mut reserve = self.reserve.borrow_mut();
-        while self.files.is_some() && reserve.len() < RESERVE {
-            reserve.push(nothing()?);
-        }
-        Ok(())
-    }
-
-    /// A limit is inherited, so the shim's own is lowered for a moment. Everything that is needed is open by then.
-    fn with_its_limit(&self, spawn: impl Fn() -> io::Result<Pid>) -> io::Result<Pid> {
-        let Some(files) = self.files else { return spawn() };
-        let ours = prlimit(None, Resource::Nofile, files)?;
-        let spawned = spawn();
-        setrlimit(Resource::Nofile, ours)?;
-        match spawned {
-            // No low number was available, or one more was needed after all: then the limit is set after the start.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::EBADF)) => {
-                let pid = spawn()?;
-                let _ = prlimit(Some(pid), Resource::Nofile, files);
-                Ok(pid)
-            }
-            outcome => outcome,
-        }
+        // A standard stream of this process would be replaced by another one before it is passed on.
+        let [stdin, stdout, stderr] = streams.map(|stream| fcntl_dupfd_cloexec(stream, 3));
+        let copies = [stdin?, stdout?, stderr?];
+        self.starter.start(program, copies.each_ref().map(AsFd::as_fd), group, self.files)
     }
 }
 
-/// The standard input of commands: empty.
-pub fn nothing() -> io::Result<OwnedFd> {
-    Ok(std::fs::File::open("/dev/null")?.into())
+/// The end of a new pipe that this process reads. The process at the other end may block.
+fn receiver(end: PipeReader) -> io::Result<pipe::Receiver> {
+    rustix::io::ioctl_fionbio(&end, true)?;
+    pipe::Receiver::from_owned_fd_unchecked(end.into())
 }
 
 /// The output of commands that nothing reads.

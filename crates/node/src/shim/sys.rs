@@ -1,101 +1,210 @@
 //! The system calls that have no safe wrapper in the libraries we use. All `unsafe` code of this crate is here.
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, OnceCell};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Rlimit, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
 
 use super::spawn::{ProcessGroup, Program};
 use crate::attempts::ResourceUsage;
 
-/// Starts a program with these standard streams, default signals and an empty signal mask. This process is not forked: the
-/// new one borrows its memory until it executes the program, whose failure is the error here.
-pub fn spawn(program: &Program, streams: [BorrowedFd<'_>; 3], group: ProcessGroup) -> io::Result<Pid> {
-    let check = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
-    let argv: Vec<_> = program.argv.iter().map(|word| word.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect();
-    let variables = program.env.as_c_strings().map(|variable| variable.as_ptr().cast_mut());
-    let envp: Vec<_> = variables.chain([ptr::null_mut()]).collect();
-    let actions = FileActions::new()?;
-    let attributes = Attributes::new()?;
-    // SAFETY: both are initialised; the descriptors are open, and the library keeps copies of what it is given.
+/// Starts programs as posix_spawn(3) does: this process is not forked, the new one borrows its memory until it executes the
+/// program. The C library takes more steps for that: it maps a stack for each process, asks for the action of every signal,
+/// and cannot set a limit, so that this process would have to change its own.
+pub struct ProcessStarter {
+    /// For the new process, which does not return from its function.
+    stack: Stack,
+    /// The signals whose action is not the default, apart from those that were ignored when this process was started.
+    changed: OnceCell<Vec<c_int>>,
+}
+
+impl ProcessStarter {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { stack: Stack::new()?, changed: OnceCell::new() })
+    }
+
+    /// Starts a program with these standard streams, whose numbers are above theirs, with default signals, an empty signal
+    /// mask and, if that is given, this limit of open files. What cannot be done in the new process is the error here.
+    pub fn start(
+        &self,
+        program: &Program<'_>,
+        streams: [BorrowedFd<'_>; 3],
+        group: ProcessGroup,
+        files: Option<Rlimit>,
+    ) -> io::Result<Pid> {
+        let words = |word: &CString| word.as_ptr();
+        let argv: Vec<_> = program.argv.iter().map(words).chain([ptr::null()]).collect();
+        let envp: Vec<_> = program.env.as_c_strings().map(CStr::as_ptr).chain([ptr::null()]).collect();
+        let streams = streams.map(|stream| stream.as_raw_fd());
+        if streams.iter().any(|number| *number < 3) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        let mut steps = Steps {
+            path: program.path.as_ptr(),
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            dir: program.dir.as_ref().map_or(ptr::null(), |dir| dir.as_ptr()),
+            streams,
+            group,
+            files: files.map(|files| libc::rlimit { rlim_cur: number(files.current), rlim_max: number(files.maximum) }),
+            changed: self.changed.get_or_init(changed_signals),
+            failure: 0,
+        };
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the kernel holds this thread until the new process has executed the program or has ended. So the new process
+        // is the only one that uses `steps`, what it points to, this thread's errno, and the stack: `self` is used by one
+        // thread only, and no signal handler runs on it. Handlers of this process do not run in the new one either: signals are
+        // blocked when it begins, and have their default actions when it lifts that. (The C library blocks none of its own
+        // two; what others send, their handlers ignore.) Other threads go on, but it takes no lock and allocates nothing. The
+        // table of descriptors, the actions of signals and the limits are its own.
+        let (pid, error) = unsafe {
+            let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            let pid = libc::clone(take_steps, self.stack.top(), flags, (&raw mut steps).cast());
+            let error = io::Error::last_os_error();
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+            (pid, error)
+        };
+        let Some(pid) = (if pid > 0 { Pid::from_raw(pid) } else { None }) else { return Err(error) };
+        // SAFETY: the new process has written it, or nobody. It is read once more from memory.
+        match unsafe { (&raw const steps.failure).read_volatile() } {
+            0 => Ok(pid),
+            failure => {
+                // It has ended. Nobody else knows it, so it is reaped here.
+                let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
+                Err(io::Error::from_raw_os_error(failure))
+            }
+        }
+    }
+}
+
+/// What a new process does before it executes its program.
+struct Steps<'a> {
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    /// Null: it stays in the directory of this process.
+    dir: *const c_char,
+    streams: [c_int; 3],
+    group: ProcessGroup,
+    files: Option<libc::rlimit>,
+    changed: &'a [c_int],
+    /// The number of the error, if a step has failed.
+    failure: c_int,
+}
+
+/// The function of the new process. It must not allocate, take a lock or panic: other threads of the process whose memory it
+/// uses go on.
+extern "C" fn take_steps(steps: *mut libc::c_void) -> c_int {
+    // SAFETY: it is the `Steps` of `start`, which waits and does not touch it.
     unsafe {
-        for (stream, number) in streams.iter().zip(0..) {
-            check(libc::posix_spawn_file_actions_adddup2(actions.0.get(), stream.as_raw_fd(), number))?;
-        }
-        if let Some(dir) = &program.dir {
-            check(libc::posix_spawn_file_actions_addchdir_np(actions.0.get(), dir.as_ptr()))?;
-        }
-        let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(signals.as_mut_ptr());
-        check(libc::posix_spawnattr_setsigmask(attributes.0.get(), signals.as_ptr()))?;
-        // Rust programs ignore it.
-        libc::sigaddset(signals.as_mut_ptr(), libc::SIGPIPE);
-        check(libc::posix_spawnattr_setsigdefault(attributes.0.get(), signals.as_ptr()))?;
-        let mut flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
-        if group == ProcessGroup::Own {
-            check(libc::posix_spawnattr_setpgroup(attributes.0.get(), 0))?;
-            flags |= libc::POSIX_SPAWN_SETPGROUP;
-        }
-        check(libc::posix_spawnattr_setflags(attributes.0.get(), flags as libc::c_short))?;
+        let steps = steps.cast::<Steps<'_>>();
+        (*steps).failure = execute(&*steps);
+        libc::_exit(127)
     }
-    let mut pid = 0;
-    // SAFETY: both arrays end with a null pointer, and what they point to outlives the call.
-    let code = unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            program.path.as_ptr(),
-            actions.0.get(),
-            attributes.0.get(),
-            argv.as_ptr(),
-            envp.as_ptr(),
-        )
+}
+
+/// Returns only if a step fails.
+///
+/// # Safety
+/// The pointers must be valid, and the arrays end with a null pointer. The process loses its standard streams.
+unsafe fn execute(steps: &Steps<'_>) -> c_int {
+    // SAFETY: as the caller says. All functions are async-signal-safe system calls without state in the C library.
+    unsafe {
+        let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        default.sa_sigaction = libc::SIG_DFL;
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        let done =
+            steps.changed.iter().all(|signal| libc::sigaction(*signal, &raw const default, ptr::null_mut()) == 0)
+                && (steps.group != ProcessGroup::Own || libc::setpgid(0, 0) == 0)
+                && steps.streams.iter().zip(0..).all(|(stream, number)| libc::dup2(*stream, number) == number)
+                && (steps.dir.is_null() || libc::chdir(steps.dir) == 0)
+                && steps.files.as_ref().is_none_or(|files| libc::setrlimit(libc::RLIMIT_NOFILE, files) == 0)
+                && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut()) == 0;
+        if done {
+            libc::execve(steps.path, steps.argv, steps.envp);
+        }
+        *libc::__errno_location()
+    }
+}
+
+/// The signals that this process handles, and SIGPIPE, which Rust programs ignore. A handler that is added later would be in
+/// force in a new process for the moment between its signal mask and its program, which has no handlers.
+fn changed_signals() -> Vec<c_int> {
+    let is_handled = |signal: &c_int| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: nothing is changed; `action` is valid for the write, and all zeroes is an action.
+        let action = unsafe {
+            libc::sigaction(*signal, ptr::null(), action.as_mut_ptr());
+            action.assume_init().sa_sigaction
+        };
+        *signal == libc::SIGPIPE || (action != libc::SIG_DFL && action != libc::SIG_IGN)
     };
-    check(code)?;
-    Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number was started"))
+    (1..=libc::SIGRTMAX()).filter(is_handled).collect()
 }
 
-struct FileActions(UnsafeCell<libc::posix_spawn_file_actions_t>);
+/// Memory for a stack, with some below it that cannot be used: a stack that grows too large ends the process.
+struct Stack {
+    bottom: *mut libc::c_void,
+}
 
-impl FileActions {
+/// The new process needs less than a tenth of it. A page has at most 64 KiB.
+const STACK: usize = 64 * 1024;
+const GUARD: usize = 64 * 1024;
+
+impl Stack {
     fn new() -> io::Result<Self> {
-        let mut actions = MaybeUninit::uninit();
-        // SAFETY: it is valid for the write; on success it is initialised.
-        match unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) } {
-            0 => Ok(Self(UnsafeCell::new(unsafe { actions.assume_init() }))),
-            code => Err(io::Error::from_raw_os_error(code)),
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+        // SAFETY: new memory, which nobody else has.
+        let bottom = unsafe { libc::mmap(ptr::null_mut(), GUARD + STACK, libc::PROT_NONE, flags, -1, 0) };
+        if bottom == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
         }
+        let stack = Self { bottom };
+        // SAFETY: the upper part of it.
+        let opened = unsafe { libc::mprotect(bottom.byte_add(GUARD), STACK, libc::PROT_READ | libc::PROT_WRITE) };
+        if opened == 0 { Ok(stack) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Its end, where a stack begins. It is a multiple of the size of a page.
+    fn top(&self) -> *mut libc::c_void {
+        self.bottom.wrapping_byte_add(GUARD + STACK)
     }
 }
 
-impl Drop for FileActions {
+impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: it was initialised, and is not used again.
-        unsafe { libc::posix_spawn_file_actions_destroy(self.0.get()) };
+        // SAFETY: nothing runs on it: `start` returns when the new process has left it.
+        unsafe { libc::munmap(self.bottom, GUARD + STACK) };
     }
 }
 
-struct Attributes(UnsafeCell<libc::posix_spawnattr_t>);
-
-impl Attributes {
-    fn new() -> io::Result<Self> {
-        let mut attributes = MaybeUninit::uninit();
-        // SAFETY: it is valid for the write; on success it is initialised.
-        match unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) } {
-            0 => Ok(Self(UnsafeCell::new(unsafe { attributes.assume_init() }))),
-            code => Err(io::Error::from_raw_os_error(code)),
+/// A descriptor that can be read when a child has ended: SIGCHLD does not interrupt this thread any more, but waits there.
+/// To be called before there are other threads, which would be interrupted instead.
+pub fn ends_of_children() -> io::Result<OwnedFd> {
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised by the first call, and the descriptor is new.
+    unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), ptr::null_mut()) {
+            0 => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
         }
-    }
-}
-
-impl Drop for Attributes {
-    fn drop(&mut self) {
-        // SAFETY: it was initialised, and is not used again.
-        unsafe { libc::posix_spawnattr_destroy(self.0.get()) };
+        match libc::signalfd(-1, signals.as_ptr(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            number => Ok(OwnedFd::from_raw_fd(number)),
+        }
     }
 }
 
@@ -141,7 +250,17 @@ pub fn reap(pid: Pid) -> Option<(i32, ResourceUsage)> {
     let micros = |time: libc::timeval| (time.tv_sec * 1_000_000 + time.tv_usec).unsigned_abs();
     let cpu_micros = micros(usage.ru_utime).saturating_add(micros(usage.ru_stime));
     let peak_kib = usage.ru_maxrss.unsigned_abs();
-    Some((status, ResourceUsage { cpu_micros, peak_kib, peak_is_bound: peak_kib <= own_peak_kib() }))
+    Some((status, ResourceUsage { cpu_micros, peak_kib, peak_is_bound: is_below_own_peak(peak_kib) }))
+}
+
+/// Whether this process has had as much memory. Its peak only grows, so the kernel is asked only for what is above the last
+/// known one: most children have that of this process, with which they were started.
+fn is_below_own_peak(peak_kib: u64) -> bool {
+    thread_local!(static KNOWN: Cell<u64> = const { Cell::new(0) });
+    if peak_kib > KNOWN.get() {
+        KNOWN.set(own_peak_kib());
+    }
+    peak_kib <= KNOWN.get()
 }
 
 /// The largest resident set size of this process so far.

@@ -14,13 +14,16 @@ const LONGEST: usize = 4096;
 const LONGEST_OF_LOG: usize = 2048;
 const LINES_OF_LOG: u64 = 80;
 
-/// From the file that the container may have written, or else, if `from_log`, the end of its output.
-pub fn message(slot: &AttemptDir, from_log: bool) -> String {
-    let mut written = end_of(slot.termination_log(), LONGEST as u64).unwrap_or_default();
+/// From the file that the container may have written, or else, if `from_log`, the end of its output. Also whether there may
+/// be a file: most containers write none.
+pub fn message(slot: &AttemptDir, from_log: bool) -> (String, bool) {
+    let read = end_of(slot.termination_log(), LONGEST as u64);
+    let is_there = !matches!(&read, Err(error) if error.kind() == io::ErrorKind::NotFound);
+    let mut written = read.unwrap_or_default();
     if written.is_empty() && from_log {
         written = logs::tail(slot, LINES_OF_LOG, LONGEST_OF_LOG).unwrap_or_default();
     }
-    shorten(String::from_utf8_lossy(&written).into_owned(), LONGEST)
+    (shorten(String::from_utf8_lossy(&written).into_owned(), LONGEST), is_there)
 }
 
 /// The file may be anything that the container created: a pipe must not block the shim, and a symlink must not be

@@ -4,7 +4,7 @@ use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 use crate::output::OutputEvent;
 use crate::port::Report;
@@ -46,7 +46,18 @@ pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The next frame; None if the stream ends between two frames. Not cancel safe.
-pub async fn read<T: DeserializeOwned>(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+pub async fn read<T: DeserializeOwned>(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<T>> {
+    // Most frames are in the buffer as a whole, and need no copy.
+    let buffered = reader.fill_buf().await?;
+    if let Some((length, rest)) = buffered.split_first_chunk()
+        && let length = u32::from_le_bytes(*length) as usize
+        && let Some(text) = rest.get(..length)
+        && length <= LONGEST
+    {
+        let parsed = serde_json::from_slice(text);
+        reader.consume(size_of::<u32>() + length);
+        return Ok(Some(parsed?));
+    }
     let mut length = [0; 4];
     if reader.read(&mut length[..1]).await? == 0 {
         return Ok(None);
@@ -75,6 +86,11 @@ mod tests {
         encode(&"one", &mut bytes).unwrap();
         encode(&"two", &mut bytes).unwrap();
         let mut reader = &bytes[..];
+        assert_eq!(read::<String>(&mut reader).await.unwrap().unwrap(), "one");
+        assert_eq!(read::<String>(&mut reader).await.unwrap().unwrap(), "two");
+        assert_eq!(read::<String>(&mut reader).await.unwrap(), None);
+        // No frame is in this buffer as a whole.
+        let mut reader = tokio::io::BufReader::with_capacity(3, &bytes[..]);
         assert_eq!(read::<String>(&mut reader).await.unwrap().unwrap(), "one");
         assert_eq!(read::<String>(&mut reader).await.unwrap().unwrap(), "two");
         assert_eq!(read::<String>(&mut reader).await.unwrap(), None);

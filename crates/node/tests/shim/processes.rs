@@ -85,6 +85,83 @@ fn what_cannot_be_started_says_why() {
 }
 
 #[test]
+fn a_command_is_found_anew_when_what_was_found_is_over() {
+    with_node(async |node| {
+        let place = |name: &str| node.root.join(name);
+        let (first, second, work) = (place("first"), place("second"), place("work"));
+        [&first, &second, &work].map(|dir| std::fs::create_dir(dir).unwrap());
+        let search = format!("{}:{}:/usr/bin:/bin", first.display(), second.display());
+        let dir = work.display().to_string();
+        let mut number = 0;
+        let mut tool = |node: &Node| {
+            number += 1;
+            let mut start = plain(node.attempt(&format!("c{number}"), 0), &["the-tool"]);
+            start.env = vec![("PATH".into(), search.clone())];
+            start.working_dir = Some(dir.clone());
+            start
+        };
+        let put = |dir: &std::path::Path, first_line: &str, code: i32| {
+            // By a rename: a file that is open for writing cannot be executed.
+            let (new, path) = (dir.join("new"), dir.join("the-tool"));
+            std::fs::write(&new, format!("{first_line}\nexit {code}\n")).unwrap();
+            std::fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::rename(new, path).unwrap();
+        };
+        put(&second, "#!/bin/sh", 2);
+        assert_eq!(node.run(tool(node)).await.code, 2);
+        put(&first, "#!/bin/sh", 1);
+        // Not before that, and no later.
+        tokio::time::sleep(Duration::from_millis(1_010)).await;
+        assert_eq!(node.run(tool(node)).await.code, 1);
+        // What cannot be executed any more is noticed at once, and told as if it had been found so.
+        std::fs::remove_file(first.join("the-tool")).unwrap();
+        assert_eq!(node.run(tool(node)).await.code, 2);
+        put(&second, "#!/no/such/interpreter", 0);
+        let said = node.refused(tool(node)).await;
+        assert!(said.contains("the interpreter named in its first line"), "{said}");
+        put(&second, "#!/bin/sh", 3);
+        assert_eq!(node.run(tool(node)).await.code, 3);
+        std::fs::set_permissions(second.join("the-tool"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let said = node.refused(tool(node)).await;
+        assert!(said.contains("was not found in PATH=") && said.contains("(its mode is 0644)"), "{said}");
+        put(&second, "#!/bin/sh", 4);
+        assert_eq!(node.run(tool(node)).await.code, 4);
+        std::fs::remove_dir(&work).unwrap();
+        let said = node.refused(tool(node)).await;
+        assert!(said.ends_with("cannot be entered: it does not exist"), "{said}");
+    });
+}
+
+#[test]
+fn commands_begin_with_default_signals() {
+    /// The sets of signals of a process, by name.
+    fn sets(status: &str) -> Vec<(&str, u64)> {
+        let set = |line: &'_ str| line.split_once(":\t").map(|(name, set)| (name.to_owned(), set.to_owned()));
+        ["SigBlk", "SigIgn", "SigCgt"]
+            .map(|name| {
+                let of = status.lines().filter_map(set).find(|(of, _)| of == name).unwrap();
+                (name, u64::from_str_radix(&of.1, 16).unwrap())
+            })
+            .to_vec()
+    }
+    with_node(async |node| {
+        // Those that the tests were started with stay ignored, apart from those that the shim handles or ignores itself.
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        let changed = [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+        let changed = changed.iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
+        let ignored = sets(&own)[1].1 & !changed;
+        let mut launched = plain(node.attempt("launched", 0), &["cat", "/proc/self/status"]);
+        launched.termination_message.path = "/some/where/else".into();
+        for start in [plain(node.attempt("direct", 0), &["cat", "/proc/self/status"]), launched] {
+            let container = start.attempt.container.to_string();
+            assert_eq!(node.run(start).await.code, 0);
+            let log = node.log(&container).await;
+            assert_eq!(sets(&log), [("SigBlk", 0), ("SigIgn", ignored), ("SigCgt", 0)], "{container}");
+        }
+    });
+}
+
+#[test]
 fn want_of_room_may_pass() {
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
