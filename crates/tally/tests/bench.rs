@@ -60,3 +60,19 @@ fn tasks_of_tally_run_are_measured_beside_xargs() {
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "lists and data are removed");
 }
+
+#[test]
+fn figures_become_a_picture() {
+    let directory = tally_testing::scratch();
+    let line = r#"{"case":"1x1000-indexed","series":"Indexed","pods":1000,"wall_seconds":0.5,"processor_us_per_pod":{"server":400}}"#;
+    fs::write(directory.path().join("figures.json"), line).unwrap();
+    let said = bench(directory.path(), &["plot", "figures.json"]);
+    assert!(said.status.success() && said.stdout.starts_with(b"<svg "), "{said:?}");
+    for wrong in [&["plot", "missing.json"][..], &["jobs", "2x2"], &["jobs", "--pid", "a=1"], &["jobs", "1x1", "--all"]]
+    {
+        assert_eq!(bench(directory.path(), wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let said = bench(directory.path(), &["jobs", "--list"]);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("1x1 ") && line.ends_with("(quick)")), "{text}");
+}

@@ -4,6 +4,7 @@
 mod api;
 mod disk;
 mod jobs;
+mod plot;
 mod proc;
 mod server;
 mod tasks;
@@ -18,7 +19,8 @@ use crate::terminal;
   tally bench jobs                            a quick set of Jobs on hollow nodes; --list, --all
   tally bench run                             tasks of tally run beside xargs and make
   tally bench api                             requests per second of a server in a temporary directory
-  tally bench api --kubeconfig ~/.kube/config of a server that is already running")]
+  tally bench api --kubeconfig ~/.kube/config of a server that is already running
+  tally bench plot figures.json > figures.svg draw what tally bench jobs -o json printed")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -32,6 +34,8 @@ enum What {
     Jobs(jobs::Args),
     /// Measure tasks of tally run beside xargs and make, and the time of the process that starts them
     Run(tasks::Args),
+    /// Draw the cost of a Pod against the size of its Job, as SVG
+    Plot(plot::Args),
 }
 
 /// Prints a line.
@@ -44,5 +48,6 @@ pub fn run(args: &Args) -> Result<bool> {
         What::Api(args) => api::run(args),
         What::Jobs(args) => jobs::run(args),
         What::Run(args) => tasks::run(args),
+        What::Plot(args) => plot::run(args),
     }
 }
