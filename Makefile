@@ -179,7 +179,7 @@ bench:
 	$(CARGO) bench -p tally-store --bench store
 	$(TALLY) bench api
 	$(TALLY) bench jobs
-	benches/throughput.sh
+	$(TALLY) bench run
 
 # On hollow nodes, then with real processes.
 flat:

@@ -62,7 +62,7 @@ impl Controller for Census {
     }
 }
 
-/// TTL-14 to TTL-17. `tally bench jobs --delete-finished-pods all` measures it with 200,000.
+/// TTL-14 to TTL-17. `tally bench jobs deleted-200000` measures it with 200,000.
 #[test]
 fn a_large_job_has_few_pods_if_those_that_are_counted_go() {
     for (indexed, which, completions) in [("NonIndexed", "all", 5_000), ("Indexed", "succeeded", 1_000)] {

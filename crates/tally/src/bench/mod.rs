@@ -1,20 +1,26 @@
-//! `tally bench`: load-tests an API server and prints one line of results per case.
+//! `tally bench`: all figures about speed and cost. One line for each case, as text or as JSON, and a picture of them.
 
-#![allow(clippy::print_stderr, clippy::print_stdout)]
-
+#[allow(clippy::print_stdout, reason = "its lines are printed in parts")]
 mod api;
+mod disk;
 mod jobs;
+mod plot;
+mod proc;
 mod server;
+mod tasks;
 
 use anyhow::Result;
 use clap::{Args as ClapArgs, Subcommand};
 
+use crate::terminal;
+
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  tally bench api                                  start a server in a temporary directory and measure it
-  tally bench api --clients 16 --pods 2000
-  tally bench jobs --completions 1000,100000
-  tally bench api --kubeconfig ~/.kube/config      measure a server that is already running")]
+  tally bench jobs                            a quick set of Jobs on hollow nodes; --list, --all
+  tally bench run                             tasks of tally run beside xargs and make
+  tally bench api                             requests per second of a server in a temporary directory
+  tally bench api --kubeconfig ~/.kube/config of a server that is already running
+  tally bench plot figures.json > figures.svg draw what tally bench jobs -o json printed")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -24,13 +30,24 @@ pub struct Args {
 enum What {
     /// Measure durable creates, updates, lists, watch deliveries and deletes per second over HTTPS, and memory per Pod
     Api(api::Args),
-    /// Measure Jobs on hollow nodes: latency, requests per Pod, CPU time and memory of the controller
+    /// Measure Jobs of all sizes: time, Pods per minute, processor time, memory, requests, time until a Pod is counted
     Jobs(jobs::Args),
+    /// Measure tasks of tally run beside xargs and make, and the time of the process that starts them
+    Run(tasks::Args),
+    /// Draw the cost of a Pod against the size of its Job, as SVG
+    Plot(plot::Args),
+}
+
+/// Prints a line.
+fn say(line: &str) {
+    terminal::print(&format!("{line}\n"));
 }
 
 pub fn run(args: &Args) -> Result<bool> {
     match &args.what {
         What::Api(args) => api::run(args),
         What::Jobs(args) => jobs::run(args),
+        What::Run(args) => tasks::run(args),
+        What::Plot(args) => plot::run(args),
     }
 }

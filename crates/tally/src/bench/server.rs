@@ -12,7 +12,12 @@ use hyper::header::{ACCEPT, HeaderValue};
 use tally_remote::{RawResponse, Remote, connect, request};
 use tally_runtime::controller::Call;
 
-const READY_WITHIN: Duration = Duration::from_secs(20);
+use super::proc;
+
+/// A store of 100,000 Jobs with their Pods is read at the start.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// A server that is asked to stop writes what it has.
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How to reach the server under load.
 #[derive(Clone)]
@@ -55,7 +60,11 @@ impl Client {
     /// The body of a watch.
     pub async fn watch(&self, path: &str) -> Result<Incoming> {
         let opened = self.0.open(request::plain(Method::GET, path, Default::default())?).await;
-        Ok(answered(opened)?.into_body())
+        let answer = answered(opened)?;
+        if answer.status() != 200 {
+            bail!("{path}: {}", answer.status());
+        }
+        Ok(answer.into_body())
     }
 }
 
@@ -63,10 +72,19 @@ fn answered<T>(outcome: Result<T, tally_remote::RequestError>) -> Result<T> {
     outcome.map_err(|failure| anyhow::Error::msg(failure.why))
 }
 
+/// Removed when dropped.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// When dropped, the process is killed and its directory is removed.
 pub struct Server {
     process: Process,
-    directory: PathBuf,
+    directory: Directory,
     pub api: Api,
 }
 
@@ -74,11 +92,21 @@ impl Server {
     pub async fn start(parent: &Path, arguments: &[&str]) -> Result<Server> {
         let directory = parent.join(format!("tally-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        let kubeconfig = directory.join("kubeconfig");
+        Server::start_in(Directory(directory), arguments).await
+    }
+
+    pub async fn stop(self) -> Result<StoppedServer> {
+        let Server { process, directory, .. } = self;
+        process.stop().await.context("the server does not stop")?;
+        Ok(StoppedServer(directory))
+    }
+
+    async fn start_in(directory: Directory, arguments: &[&str]) -> Result<Server> {
+        let kubeconfig = directory.0.join("kubeconfig");
         // A kubeconfig left by an earlier run would be taken for that of the new server.
         let _ = std::fs::remove_file(&kubeconfig);
         let mut command = own_command()?;
-        command.args(["up", "--no-node", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.join("data"));
+        command.args(["up", "--no-node", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.0.join("data"));
         command.arg("--kubeconfig").arg(&kubeconfig).args(arguments);
         let mut process = Process::start(command)?;
         let until = Instant::now() + READY_WITHIN;
@@ -89,9 +117,7 @@ impl Server {
             {
                 return Ok(Server { process, directory, api });
             }
-            if let Some(status) = process.0.try_wait()? {
-                bail!("the server exited with {status}");
-            }
+            process.check("the server")?;
             if Instant::now() > until {
                 bail!("the server is not ready after {} s", READY_WITHIN.as_secs());
             }
@@ -99,90 +125,91 @@ impl Server {
         }
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.directory.join("kubeconfig")
+    /// Starts the Job and TTL controllers against this server. 0: without a limit of requests.
+    pub fn start_controller(&self, qps: u32) -> Result<Process> {
+        let log = self.directory.0.join("controller.log");
+        let mut command = own_command()?;
+        command.args(["controller", "--leader-elect", "false", "--qps", &qps.to_string(), "--kubeconfig"]);
+        command.arg(self.directory.0.join("kubeconfig"));
+        command.stderr(std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?);
+        let mut process = Process::start(command)?;
+        process.log = Some(log);
+        Ok(process)
     }
 
     pub fn memory(&self) -> Option<u64> {
-        self.process.memory()
+        proc::memory(self.id())
     }
 
     pub fn cpu(&self) -> Option<f64> {
-        self.process.cpu()
+        proc::processor_seconds(self.id())
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn check(&mut self) -> Result<()> {
+        self.process.check("the server")
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.process.end();
-        let _ = std::fs::remove_dir_all(&self.directory);
+/// The data of a server. Removed when dropped.
+pub struct StoppedServer(Directory);
+
+impl StoppedServer {
+    /// Starts another server on them.
+    pub async fn start(self, arguments: &[&str]) -> Result<Server> {
+        Server::start_in(self.0, arguments).await
     }
 }
 
-fn own_command() -> Result<Command> {
+pub fn own_command() -> Result<Command> {
     Ok(Command::new(std::env::current_exe().context("cannot find the path of this executable")?))
 }
 
 /// The process is killed when this is dropped.
-pub struct Process(Child);
+pub struct Process {
+    child: Child,
+    /// What it says, if that is nothing for the user to read.
+    log: Option<PathBuf>,
+}
 
 impl Process {
     fn start(mut command: Command) -> Result<Process> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot start a process")?;
-        Ok(Process(child))
+        Ok(Process { child, log: None })
     }
 
-    /// Starts the Job and TTL controllers against the server of this kubeconfig.
-    pub fn controller(kubeconfig: PathBuf) -> Result<Process> {
-        let mut command = own_command()?;
-        command.args(["controller", "--leader-elect", "false", "--kubeconfig"]).arg(kubeconfig);
-        Process::start(command)
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
-    /// Resolves when the process exits by itself.
-    pub async fn ends(&mut self) -> String {
-        loop {
-            match self.0.try_wait() {
-                Ok(None) => tokio::time::sleep(Duration::from_millis(50)).await,
-                Ok(Some(status)) => return status.to_string(),
-                Err(error) => return error.to_string(),
+    /// An error if the process has ended by itself.
+    pub fn check(&mut self, name: &str) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let said = self.log.as_ref().and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
+        bail!("{name} ended: {status} {}", said.lines().next_back().unwrap_or_default());
+    }
+
+    /// Asks it to stop, and waits until it has.
+    async fn stop(mut self) -> Result<()> {
+        let id = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw).context("no process id")?;
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        let until = Instant::now() + STOPPED_WITHIN;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > until {
+                bail!("it runs after {} s", STOPPED_WITHIN.as_secs());
             }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    }
-
-    /// Resident memory (RSS) in bytes, if the system reports it.
-    pub fn memory(&self) -> Option<u64> {
-        self.kilobytes("VmRSS:")
-    }
-
-    /// Peak resident memory in bytes.
-    pub fn peak_memory(&self) -> Option<u64> {
-        self.kilobytes("VmHWM:")
-    }
-
-    fn kilobytes(&self, name: &str) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-    }
-
-    /// CPU time used so far in seconds, if the system reports it.
-    pub fn cpu(&self) -> Option<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        // Linux reports 100 ticks per second (USER_HZ).
-        Some(ticks / 100.0)
-    }
-
-    fn end(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Ok(())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
