@@ -62,9 +62,9 @@ impl ProcessStarter {
         // SAFETY: the kernel holds this thread until the new process has executed the program or has ended. So the new process
         // is the only one that uses `steps`, what it points to, this thread's errno, and the stack: `self` is used by one
         // thread only, and no signal handler runs on it. Handlers of this process do not run in the new one either: signals are
-        // blocked when it begins, and have their default actions when it lifts that. (The C library blocks none of its own
-        // two; what others send, their handlers ignore.) Other threads go on, but it takes no lock and allocates nothing. The
-        // table of descriptors, the actions of signals and the limits are its own.
+        // blocked when it begins, and have their default actions when it lifts that. (The C library does not block its own two;
+        // their handlers ignore what others send.) Other threads go on, but it takes no lock and allocates nothing. The table
+        // of descriptors, the actions of signals and the limits are its own.
         let (pid, error) = unsafe {
             let mut all = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigfillset(all.as_mut_ptr());
@@ -120,17 +120,14 @@ extern "C" fn take_steps(steps: *mut libc::c_void) -> c_int {
 unsafe fn execute(steps: &Steps<'_>) -> c_int {
     // SAFETY: as the caller says. All functions are async-signal-safe system calls without state in the C library.
     unsafe {
-        let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        default.sa_sigaction = libc::SIG_DFL;
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
-        let done =
-            steps.changed.iter().all(|signal| libc::sigaction(*signal, &raw const default, ptr::null_mut()) == 0)
-                && (steps.group != ProcessGroup::Own || libc::setpgid(0, 0) == 0)
-                && steps.streams.iter().zip(0..).all(|(stream, number)| libc::dup2(*stream, number) == number)
-                && (steps.dir.is_null() || libc::chdir(steps.dir) == 0)
-                && steps.files.as_ref().is_none_or(|files| libc::setrlimit(libc::RLIMIT_NOFILE, files) == 0)
-                && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut()) == 0;
+        let done = steps.changed.iter().all(|signal| set_default_action(*signal))
+            && (steps.group != ProcessGroup::Own || libc::setpgid(0, 0) == 0)
+            && steps.streams.iter().zip(0..).all(|(stream, number)| libc::dup2(*stream, number) == number)
+            && (steps.dir.is_null() || libc::chdir(steps.dir) == 0)
+            && steps.files.as_ref().is_none_or(|files| libc::setrlimit(libc::RLIMIT_NOFILE, files) == 0)
+            && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut()) == 0;
         if done {
             libc::execve(steps.path, steps.argv, steps.envp);
         }
@@ -138,19 +135,31 @@ unsafe fn execute(steps: &Steps<'_>) -> c_int {
     }
 }
 
-/// The signals that this process handles, and SIGPIPE, which Rust programs ignore. A handler that is added later would be in
+/// By the system call itself: the C library refuses to change the actions of the signals that it uses.
+fn set_default_action(signal: c_int) -> bool {
+    /// Larger than the structure of the kernel, in which zero means the default action, no flags and no other signals.
+    const DEFAULT: [u64; 8] = [0; 8];
+    /// The size of a set of 64 signals.
+    const SET: usize = 8;
+    let old = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the kernel reads the structure, and is told to write none.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), old, SET) == 0 }
+}
+
+/// The signals that this process handles; SIGPIPE, which Rust programs ignore; and those that the C library uses, about which
+/// it tells nothing: it starts processes, as this one was, with these ignored. A handler that is added later would be in
 /// force in a new process for the moment between its signal mask and its program, which has no handlers.
 fn changed_signals() -> Vec<c_int> {
-    let is_handled = |signal: &c_int| {
+    let is_changed = |signal: &c_int| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: nothing is changed; `action` is valid for the write, and all zeroes is an action.
-        let action = unsafe {
-            libc::sigaction(*signal, ptr::null(), action.as_mut_ptr());
-            action.assume_init().sa_sigaction
+        let (told, action) = unsafe {
+            let told = libc::sigaction(*signal, ptr::null(), action.as_mut_ptr()) == 0;
+            (told, action.assume_init().sa_sigaction)
         };
-        *signal == libc::SIGPIPE || (action != libc::SIG_DFL && action != libc::SIG_IGN)
+        !told || *signal == libc::SIGPIPE || (action != libc::SIG_DFL && action != libc::SIG_IGN)
     };
-    (1..=libc::SIGRTMAX()).filter(is_handled).collect()
+    (1..=libc::SIGRTMAX()).filter(is_changed).collect()
 }
 
 /// Memory for a stack, with some below it that cannot be used: a stack that grows too large ends the process.

@@ -89,7 +89,9 @@ fn a_command_is_found_anew_when_what_was_found_is_over() {
     with_node(async |node| {
         let place = |name: &str| node.root.join(name);
         let (first, second, work) = (place("first"), place("second"), place("work"));
-        [&first, &second, &work].map(|dir| std::fs::create_dir(dir).unwrap());
+        for dir in [&first, &second, &work] {
+            std::fs::create_dir(dir).unwrap();
+        }
         let search = format!("{}:{}:/usr/bin:/bin", first.display(), second.display());
         let dir = work.display().to_string();
         let mut number = 0;
@@ -145,10 +147,12 @@ fn commands_begin_with_default_signals() {
             .to_vec()
     }
     with_node(async |node| {
-        // Those that the tests were started with stay ignored, apart from those that the shim handles or ignores itself.
+        // Those that the tests were started with stay ignored, apart from those that the shim handles or ignores itself, and
+        // those of the C library.
         let own = std::fs::read_to_string("/proc/self/status").unwrap();
         let changed = [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-        let changed = changed.iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
+        let changed = changed.into_iter().chain(32..libc::SIGRTMIN());
+        let changed = changed.fold(0, |set, signal| set | 1_u64 << (signal - 1));
         let ignored = sets(&own)[1].1 & !changed;
         let mut launched = plain(node.attempt("launched", 0), &["cat", "/proc/self/status"]);
         launched.termination_message.path = "/some/where/else".into();
