@@ -336,17 +336,36 @@ impl FailureHistory {
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
     pub fn retry_at(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
-        let delays = |failure: &&Failure| !(failure.disrupted && policy.skips_disruptions(mutation));
-        let count = self.failures.iter().filter(delays).filter(|failure| self.is_news(failure)).count();
+        let count = self.delaying(mutation, policy);
+        let delays = |failure: &&Failure| delays(failure, mutation, policy);
         let last = self.failures.iter().rfind(delays).filter(|_| count > 0)?;
         let last_at = if mutation.injects(Bug::BackoffFromCreation) { last.created_at } else { last.at };
         let seed = JitterSeed { job, index: None };
-        Some(last_at + policy.delay_after(mutation, u32::try_from(count).unwrap_or(u32::MAX), seed))
+        Some(last_at + policy.delay_after(mutation, count, seed))
     }
 
-    /// The Pod that failed last.
-    pub fn last_failed(&self) -> Option<&PodUid> {
-        self.failures.last().map(|failure| &failure.uid)
+    /// How many failures delay the next Pod.
+    fn delaying(&self, mutation: impl Mutation, policy: &BackoffPolicy) -> u32 {
+        let count = |failure: &&Failure| delays(failure, mutation, policy) && self.is_news(failure);
+        let count = self.failures.iter().filter(count).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// The longest delay of a leader that may know so many failures more, because it has seen their Pods.
+    pub fn longest_delay(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid, more: u32) -> Span {
+        let known = self.delaying(mutation, policy);
+        // No leader keeps more. Each number has a jitter of its own, so the greatest need not have the longest delay.
+        let most = known.saturating_add(more).min(2 * SATURATED as u32).max(known);
+        let seed = JitterSeed { job, index: None };
+        (known..=most).map(|count| policy.delay_after(mutation, count, seed)).max().unwrap_or_default()
+    }
+
+    pub fn last_success_at(&self) -> Option<Timestamp> {
+        self.last_success.as_ref().map(|(at, _)| *at)
+    }
+
+    pub fn last_failure(&self) -> Option<&Failure> {
+        self.failures.last()
     }
 
     /// Whether a failure came after the last success. Times are whole seconds: of two Pods that ended in the same
@@ -356,6 +375,11 @@ impl FailureHistory {
             failure.at > *success || (failure.at == *success && failure.created_at >= *success)
         })
     }
+}
+
+/// BACKOFF-13.
+fn delays(failure: &Failure, mutation: impl Mutation, policy: &BackoffPolicy) -> bool {
+    !(failure.disrupted && policy.skips_disruptions(mutation))
 }
 
 #[cfg(test)]
@@ -400,6 +424,34 @@ mod tests {
                 retry_at.map(Timestamp::from_seconds),
                 "{success_at:?} {failures_at:?}"
             );
+        }
+    }
+
+    /// BACKOFF-2: another leader may have seen Pods that failed and are gone.
+    #[test]
+    fn failures_that_another_leader_may_know_lengthen_the_delay() {
+        let longest = |history: &FailureHistory, policy: &BackoffPolicy, more| {
+            history.longest_delay(NoMutation, policy, &JobUid::new("j"), more).millis() / 1_000
+        };
+        let plain = BackoffPolicy::default();
+        for (success_at, failures_at, more, seconds) in [
+            (None, &[][..], 0, 0),
+            (None, &[], 3, 40),
+            (None, &[100], 0, 10),
+            (None, &[100], 2, 40),
+            (None, &[100, 200], 1, 40),
+            (Some(150), &[100, 200], 1, 20),
+            (None, &[100], u32::MAX, 600),
+        ] {
+            let told = format!("{success_at:?} {failures_at:?} {more}");
+            assert_eq!(longest(&history(success_at, failures_at), &plain, more), seconds, "{told}");
+        }
+        // Of delays that are the longest but for jitter, that of the fewest failures may be the longest.
+        let jittered = policy("1s", "1s", "1").unwrap();
+        let all = delays(&jittered, &(1..=9).collect::<Vec<_>>());
+        for more in 0..=8 {
+            let millis = history(None, &[100]).longest_delay(NoMutation, &jittered, &JobUid::new("j"), more).millis();
+            assert_eq!(Some(&millis), all[..=more as usize].iter().max(), "{more}");
         }
     }
 

@@ -14,6 +14,7 @@ use crate::gates::FeatureGates;
 use crate::ids::{JobUid, PodUid, Revision};
 use crate::lifetime::{self, EarlyDeletion, TtlByOutcome};
 use crate::pending::{self, PendingTimeouts};
+use crate::pod::PodView;
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
 use crate::time::{Span, Timestamp};
@@ -286,6 +287,15 @@ impl JobView {
             (Some(manager), Some(own)) => manager == own,
             _ => false,
         }
+    }
+
+    /// OWN-4, except for Pods that may have been counted before: with the finalizer they would be counted once more. A
+    /// finished Pod without the finalizer is one. So is a finished Pod with an index: the Job that it belonged to may have
+    /// counted its success by its index, nothing says which Pod that was, and its phase may have changed since.
+    pub fn may_adopt(&self, pod: &PodView) -> bool {
+        let may_be_counted = pod.phase.is_terminal() && (!pod.tracked || pod.index.is_some());
+        let is_open = !self.deleting && !self.status.is_finished();
+        is_open && !pod.deleting() && !may_be_counted && self.spec.selector.matches(&pod.labels)
     }
 
     /// REPL-8: how long it waits for a Pod that terminates on a dead node, before it counts the Pod as failed.

@@ -253,6 +253,8 @@ pub enum Bug {
     InterimWithoutGates,
     /// An explanation does not know back-offs: a Job that waits for one stands still for an unknown reason.
     BackoffUnexplained,
+    /// An explanation takes the Pods that are there for all that have failed.
+    GoneFailuresUnexplained,
     // From here on: only a rare order of events shows them.
     /// REPL-8: only the clock of the controller says how long a Pod has terminated.
     JudgesByOwnClock,
@@ -401,6 +403,7 @@ pub const BUGS: &[Bug] = &[
     Bug::LegacyTrackedAgain,
     Bug::InterimWithoutGates,
     Bug::BackoffUnexplained,
+    Bug::GoneFailuresUnexplained,
     Bug::JudgesByOwnClock,
     Bug::BookmarkEndsList,
     Bug::ResponseIsListed,

@@ -35,6 +35,14 @@ impl fmt::Display for PodNames {
     }
 }
 
+/// Pods that failed, were counted, and are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoneFailures {
+    pub pods: u32,
+    /// Nothing says whether one of them failed after this time. None: none of them did.
+    pub unless_after: Option<Timestamp>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cause {
     /// `spec.suspend` is set.
@@ -58,8 +66,11 @@ pub enum Cause {
     NoParallelism,
     /// Pods have failed, and the next one is delayed.
     BackOff {
-        /// None: only the controller knows, because the Pods are gone.
+        /// None: only the controller knows.
         until: Option<Timestamp>,
+        /// Of the Pods that failed some are gone. A controller that has seen them may wait for longer than those show that
+        /// are there: `until` at the latest.
+        gone: Option<GoneFailures>,
         /// `failure 3 of 7 (last failure: exit code 1)`.
         detail: String,
     },
@@ -307,10 +318,18 @@ impl Cause {
                                      not have: it leaves the Job alone."
                 .to_owned(),
             Self::NoParallelism => "spec.parallelism is 0: the Job wants no Pods.".to_owned(),
-            Self::BackOff { until: Some(until), detail } => {
+            Self::BackOff { until: Some(until), gone: None, detail } => {
                 format!("Pods have failed, and the next one is not created before {until}: {detail}.")
             }
-            Self::BackOff { until: None, detail } => {
+            Self::BackOff { until: Some(until), gone: Some(GoneFailures { pods, unless_after }), detail } => {
+                let are = if *pods == 1 { "is" } else { "are" };
+                let unless = unless_after.map(|at| format!(", unless one has failed after {at}")).unwrap_or_default();
+                format!(
+                    "Pods have failed, and the next one is created at {until} at the latest{unless}: {detail}; {pods} of the \
+                     failed Pods {are} gone, and only the controller knows how long it waits for them."
+                )
+            }
+            Self::BackOff { until: None, detail, .. } => {
                 format!("Pods have failed and are gone; only the controller knows when it creates the next one: {detail}.")
             }
             Self::QuotaExceeded { message } => {
@@ -525,7 +544,7 @@ impl Cause {
         text.to_owned()
     }
 
-    /// When it ends by itself, if that is known.
+    /// When it ends by itself, or at the latest, if that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::BackOff { until, .. } => *until,

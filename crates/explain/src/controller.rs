@@ -50,7 +50,7 @@ pub(crate) fn standing(evidence: &Evidence, work: &str, settled_at: Timestamp, n
     if evidence.host == Host::Stopped {
         return Some(stopped(evidence, &work));
     }
-    if settled_at + SETTLES_WITHIN >= now {
+    if settled_at + SETTLES_WITHIN > now {
         return None;
     }
     if evidence.last_event("Job", "RevisionGate", Some(settled_at)).is_some() {

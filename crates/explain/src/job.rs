@@ -1,26 +1,26 @@
 //! What a Job waits for.
 
+mod backoff;
+
 use std::sync::Arc;
 
 use serde_json::Value;
 use tally_core::accounting::PodFacts;
 use tally_core::after::{self, AfterState};
-use tally_core::backoff::{BackoffNotice, JitterSeed};
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, RESERVED_MANAGER, condition};
-use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan};
+use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan, RememberedBackoff};
 use tally_core::lifetime;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 use tally_core::view::ViewError;
 
-use crate::cause::{Cause, PodNames};
+use crate::cause::{Cause, GoneFailures, PodNames};
 use crate::controller;
 use crate::evidence::{Evidence, changed_at, finalizers, status_written_at, text};
-use crate::failure::{self, Failure};
+use crate::failure;
 use crate::pod::{Pod, group};
-use crate::text::duration;
 use crate::{Explanation, Host, NextStep, Reason, SETTLES_WITHIN, State};
 
 /// How many Pods are shown as evidence.
@@ -56,9 +56,11 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutati
         }
     };
     let pods: Vec<Pod<'_>> = evidence.pods.iter().filter_map(Pod::read).collect();
+    let lists = view.status.uncounted();
+    let is_recorded = |pod: &PodView| lists.succeeded.iter().chain(&lists.failed).any(|uid| *uid == pod.uid);
     let claimed = |pod: &PodView| match &pod.controller {
         Some(_) => pod.job() == Some(&view.uid),
-        None => view.spec.selector.matches(&pod.labels) && !view.deleting,
+        None => view.may_adopt(pod) && !is_recorded(pod),
     };
     let (own, others): (Vec<Pod<'_>>, Vec<Pod<'_>>) = pods.into_iter().partition(|pod| claimed(&pod.view));
     let settled_at = own.iter().filter_map(|pod| changed_at(pod.object).max(Some(pod.view.finished_at)));
@@ -298,7 +300,10 @@ impl<S: Mutation> Story<'_, S> {
             explanation.reasons.extend(due.then_some(Reason { cause, since: Some(self.view.created_at) }));
         } else {
             self.ending(explanation);
-            self.held(&self.plan(), explanation);
+            // Its Pods may all be in another cluster: then it says nothing that those which failed are not here.
+            let (plan, remembered) = self.plan();
+            let remembered = remembered.filter(|_| !self.own.is_empty());
+            self.held(&plan, remembered.as_ref(), explanation);
             if spec.waits_for_terminal_phase() {
                 explanation.reasons.extend(self.terminating());
             }
@@ -357,22 +362,26 @@ impl<S: Mutation> Story<'_, S> {
         Some(verdict)
     }
 
-    fn plan(&self) -> Plan {
+    /// What the controller would do, and how long it may wait for failures of which only it knows.
+    fn plan(&self) -> (Plan, Option<RememberedBackoff>) {
         let mut ledger = Ledger::new(self.view.clone(), Limits::default(), NoMutation);
         for pod in &self.own {
             ledger.observe_pod(&pod.view, self.now);
         }
+        let (last_at, _) = self.last_counted_at();
+        let remembered = ledger.remembered_backoff(last_at, self.now);
         let others = Others(&self.others);
-        ledger.plan(self.now, Horizon { pods_at: EVERYTHING, jobs_at: EVERYTHING, elsewhere: &others })
+        let plan = ledger.plan(self.now, Horizon { pods_at: EVERYTHING, jobs_at: EVERYTHING, elsewhere: &others });
+        (plan, remembered.filter(|_| !self.mutation.injects(Bug::GoneFailuresUnexplained)))
     }
 
     fn unfinished(&self, explanation: &mut Explanation) {
         let JobView { spec, status, .. } = &*self.view;
-        let plan = self.plan();
+        let (plan, remembered) = self.plan();
         let work = Work::of(&plan, &self.view);
         let decided = self.ending(explanation);
         if decided.is_none() {
-            self.held(&plan, explanation);
+            self.held(&plan, remembered.as_ref(), explanation);
             if spec.waits_for_terminal_phase() && !spec.suspend {
                 explanation.reasons.extend(self.terminating());
             }
@@ -383,7 +392,7 @@ impl<S: Mutation> Story<'_, S> {
         self.status_refused(&plan, explanation);
         let discards = matches!(plan.held, Some(Hold::Discarding { .. }));
         if explanation.reasons.is_empty() || work.count > 0 || work.finish || discards {
-            self.undone(&work, explanation);
+            self.undone(&work, remembered.as_ref(), explanation);
         }
         self.host_stopped("go on with the Job", explanation);
         if explanation.reasons.is_empty() && decided.is_none() && spec.parallelism <= 0 && status.active == 0 {
@@ -405,11 +414,11 @@ impl<S: Mutation> Story<'_, S> {
         if explanation.reasons.is_empty() && !alive && work.is_empty() && self.settled_at + SETTLES_WITHIN < self.now {
             explanation.reasons.push(Reason { cause: Cause::Unknown, since: Some(self.settled_at) });
         }
-        self.timers(&plan, explanation);
+        self.timers(explanation);
     }
 
     /// Why the ledger creates no Pods.
-    fn held(&self, plan: &Plan, explanation: &mut Explanation) {
+    fn held(&self, plan: &Plan, remembered: Option<&RememberedBackoff>, explanation: &mut Explanation) {
         match plan.held {
             Some(Hold::Suspended) => self.suspended(explanation),
             Some(Hold::Halting) => {
@@ -419,31 +428,11 @@ impl<S: Mutation> Story<'_, S> {
             Some(Hold::Discarding { .. }) => {
                 explanation.reasons.push(Reason { cause: Cause::DiscardingPods, since: Some(self.settled_at) });
             }
-            Some(Hold::Backoff(_) | Hold::IndexBackoff(_)) if self.mutation.injects(Bug::BackoffUnexplained) => {}
             Some(Hold::Backoff(until) | Hold::IndexBackoff(until)) => {
-                let notice = plan.backoffs.iter().min_by_key(|notice| notice.retry_at);
-                let more = plan.backoffs.len().saturating_sub(1);
-                let also = if more > 0 { format!(", and {more} more indexes wait") } else { String::new() };
-                let detail = notice.map(|notice| format!("{}{}{also}", notice.attempt(), notice.because()));
-                let failed = self.own.iter().filter(|pod| pod.view.phase == Phase::Failed);
-                let since = failed.map(|pod| pod.view.finished_at).max();
-                let mut detail = detail.unwrap_or_else(|| "back-off".to_owned());
-                let (last, _) = failure::of_job(&self.own, false);
-                if let Some(why) = last.first().and_then(Failure::start_error) {
-                    detail.push_str(&format!(": {}", why.trim_end_matches('.')));
-                }
-                let cause = Cause::BackOff { until: Some(until), detail };
-                explanation.reasons.push(Reason { cause, since });
+                explanation.reasons.extend(self.backoff(plan, Some(until), remembered));
             }
-            // The controller still knows Pods that failed and are gone.
             None if !plan.creations.is_empty() => {
-                let told = self.evidence.last_event("Job", "BackOff", None);
-                let notice = told.and_then(|event| Some((BackoffNotice::parse(event.message)?, event.last_at)));
-                if let Some((notice, at)) = notice.filter(|(notice, _)| notice.retry_at > self.now) {
-                    let detail = format!("{}{}", notice.attempt(), notice.because());
-                    let cause = Cause::BackOff { until: Some(notice.retry_at), detail };
-                    explanation.reasons.push(Reason { cause, since: Some(at) });
-                }
+                explanation.reasons.extend(self.backoff(plan, None, remembered));
             }
             _ => {}
         }
@@ -451,7 +440,7 @@ impl<S: Mutation> Story<'_, S> {
 
     /// What the API has refused, and is still needed.
     fn refusals(&self, work: &Work, explanation: &mut Explanation) {
-        let waits = explanation.reasons.iter().any(|reason| matches!(reason.cause, Cause::BackOff { .. }));
+        let waits = explanation.reasons.iter().any(|reason| matches!(reason.cause, Cause::BackOff { gone: None, .. }));
         if work.create > 0 && !waits {
             if self.evidence.namespace_terminates() {
                 let cause = Cause::NamespaceTerminating;
@@ -499,7 +488,7 @@ impl<S: Mutation> Story<'_, S> {
     }
 
     /// The controller has something to do, and nothing else says why it is not done.
-    fn undone(&self, work: &Work, explanation: &mut Explanation) {
+    fn undone(&self, work: &Work, remembered: Option<&RememberedBackoff>, explanation: &mut Explanation) {
         let refused =
             |reason: &Reason| matches!(reason.cause, Cause::StatusRefused { .. } | Cause::DeletionRefused { .. });
         if work.is_empty() || explanation.reasons.iter().any(refused) {
@@ -514,35 +503,15 @@ impl<S: Mutation> Story<'_, S> {
             let Some(stands) = stands else { return };
             match stands.cause {
                 Cause::ControllerBehind { .. } => {
-                    explanation.reasons.push(self.forgotten_backoff(work).unwrap_or(stands));
+                    explanation.reasons.push(self.forgotten_backoff(work, remembered).unwrap_or(stands));
                 }
                 _ => explanation.reasons.insert(0, stands),
             }
         }
     }
 
-    /// Pods that failed are gone. The controller still knows them, and may wait for up to this long after the last failure.
-    fn forgotten_backoff(&self, work: &Work) -> Option<Reason> {
-        let failures =
-            self.view.status.failed.saturating_add_unsigned(self.view.status.uncounted().failed.len() as u32);
-        let failures = u32::try_from(failures).ok().filter(|failures| work.create > 0 && *failures > 0)?;
-        let known = self.own.iter().filter(|pod| pod.view.phase == Phase::Failed).count();
-        if known >= failures as usize || self.mutation.injects(Bug::BackoffUnexplained) {
-            return None;
-        }
-        let seed = JitterSeed { job: &self.view.uid, index: None };
-        let most = self.view.backoff.delay_after(NoMutation, failures, seed);
-        // The time of the last failure is not known: it may have been later. Jitter at most doubles the longest delay.
-        let longest = self.view.backoff.max_for;
-        if self.settled_at + longest + longest < self.now {
-            return None;
-        }
-        let detail = format!("after {failures} failures it waits for at most {} since the last one", duration(most));
-        Some(Reason { cause: Cause::BackOff { until: None, detail }, since: Some(self.settled_at) })
-    }
-
     /// What happens by itself.
-    fn timers(&self, plan: &Plan, explanation: &mut Explanation) {
+    fn timers(&self, explanation: &mut Explanation) {
         let JobView { spec, status, .. } = &*self.view;
         let mut step = |at: Timestamp, what: String| explanation.next.push(NextStep { at, what });
         if let (Some(start_at), Some(seconds), false) = (status.start_time, spec.active_deadline_seconds, spec.suspend)
@@ -550,8 +519,16 @@ impl<S: Mutation> Story<'_, S> {
             let what = format!("the Job fails: its activeDeadlineSeconds ({seconds}) end");
             step(start_at + Span::from_seconds(seconds), what);
         }
-        if let Some(Hold::Backoff(until) | Hold::IndexBackoff(until)) = plan.held {
-            step(until, "the next Pod is created".to_owned());
+        for reason in &explanation.reasons {
+            match &reason.cause {
+                Cause::BackOff { until: Some(until), gone: None, .. } => {
+                    step(*until, "the next Pod is created".to_owned());
+                }
+                Cause::BackOff { until: Some(until), gone: Some(GoneFailures { unless_after: None, .. }), .. } => {
+                    step(*until, "the next Pod is created, if not before".to_owned());
+                }
+                _ => {}
+            }
         }
         for pod in &self.own {
             let view = &pod.view;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tally_core::mutation::{Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
-pub use cause::{Cause, NAMES, PodNames};
+pub use cause::{Cause, GoneFailures, NAMES, PodNames};
 pub use evidence::{Evidence, Host};
 pub use failure::{Failure, TOLD_OF_FAILED};
 pub use text::{duration, moment};

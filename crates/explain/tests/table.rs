@@ -516,6 +516,75 @@ fn rows() -> Vec<Row> {
         "only the controller knows when it creates the next one: after 3 failures",
         60,
     );
+    // The same a moment after the failure: the Pod that is left shows only 10 s.
+    let left = |seconds| vec![ended("a", "Failed", seconds, json!({"metadata": {"finalizers": null}}))];
+    let failed =
+        |count: u32| json!({"spec": {"completions": 1, "parallelism": 1}, "status": {"active": 0, "failed": count}});
+    row(
+        seen(job(failed(3)), left(4)),
+        &["BackOff"],
+        "Pods have failed, and the next one is created at 2026-01-31T12:00:36Z at the latest, unless one has failed after \
+         2026-01-31T11:59:56Z: attempt 3 of 7 (last failure: exit code 1); 2 of the failed Pods are gone, and only the \
+         controller knows how long it waits for them.",
+        4,
+    );
+    row(
+        seen(job(failed(3)), left(10)),
+        &["BackOff"],
+        "at 2026-01-31T12:00:30Z at the latest, unless one has failed",
+        10,
+    );
+    row(
+        seen(job(failed(2)), left(12)),
+        &["BackOff"],
+        "at 2026-01-31T12:00:08Z at the latest, unless one has failed",
+        12,
+    );
+    // The status says when it was written, and with that when the last failure was counted.
+    let written = |count| {
+        let fields = json!([{"subresource": "status", "time": ago(3)}]);
+        merged(job(failed(count)), json!({"metadata": {"managedFields": fields}}))
+    };
+    let sentence = "at 2026-01-31T12:00:17Z at the latest: attempt 2 of 7 (last failure: exit code 1); 1 of the failed Pods \
+                    is gone, and only";
+    row(seen(written(2), left(4)), &["BackOff"], sentence, 4);
+    let edited = json!({"metadata": {"labels": {"a": "b"}, "managedFields":
+        [{"subresource": "status", "time": ago(3)}, {"time": ago(1)}]}});
+    row(seen(merged(job(failed(2)), edited), left(4)), &["BackOff"], sentence, 4);
+    // The controller has told of the failure that is gone, or of one that came before others.
+    let told = |count, pods| Evidence {
+        events: vec![event(
+            "Job",
+            "j",
+            "BackOff",
+            "attempt 3 of 7, next in 40 s at 2026-01-31T12:00:36Z (last failure: exit code 1)",
+            4,
+        )],
+        ..seen(job(failed(count)), pods)
+    };
+    row(told(3, left(4)), &["BackOff"], "not created before 2026-01-31T12:00:36Z: attempt 3 of 7", 4);
+    row(told(4, left(4)), &["BackOff"], "at 2026-01-31T12:01:16Z at the latest, unless", 4);
+    row(told(3, left(3)), &["BackOff"], "at 2026-01-31T12:00:37Z at the latest, unless", 3);
+    // Another manager remembers failures as well. Without any Pod here, all may be in another cluster.
+    let managed = |count| merged(job(failed(count)), json!({"spec": {"managedBy": "example.com/m"}}));
+    row(
+        seen(managed(3), left(4)),
+        &["BackOff"],
+        "at 2026-01-31T12:00:36Z at the latest, unless one has failed after",
+        4,
+    );
+    row(seen(managed(3), vec![]), &["ControllerBehind"], "only the controller \"example.com/m\" may do that", 300);
+    // It tries to create Pods: it does not wait.
+    let refused = "Error creating: exceeded quota: q";
+    let tries =
+        Evidence { events: vec![event("Job", "j", "FailedCreate", refused, 12)], ..seen(job(failed(3)), left(12)) };
+    row(tries, &["QuotaExceeded"], "A ResourceQuota of the namespace refuses the Pods", 72);
+    // A Pod without an owner that has ended is not adopted: its success ends no back-off, and its failure begins none.
+    for phase in ["Succeeded", "Failed"] {
+        let orphan = ended("b", phase, 2, json!({"metadata": {"finalizers": null, "ownerReferences": []}}));
+        let pods = vec![left(4).remove(0), orphan];
+        row(seen(job(failed(1)), pods), &["BackOff"], "not created before 2026-01-31T12:00:06Z: attempt 1 of 7", 4);
+    }
     // The end is decided, and the release of a Pod is refused, which no Event says. The clock of the controller runs ahead.
     for seconds in [110, -500] {
         let met = json!([{"type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached",
@@ -1016,6 +1085,34 @@ impl Mutation for WithoutBackoff {
     fn injects(self, bug: Bug) -> bool {
         bug == Bug::BackoffUnexplained
     }
+}
+
+/// Failures whose Pods are gone delay nothing once a Pod has succeeded.
+#[test]
+fn a_job_that_goes_on_after_a_success_does_not_wait_for_failures_before_it() {
+    let object = job(json!({"spec": {"parallelism": 1}, "status": {"active": 0, "failed": 3, "succeeded": 1}}));
+    let succeeded = |seconds| ended("a", "Succeeded", seconds, json!({"metadata": {"finalizers": null}}));
+    let explanation = explain(&seen(object.clone(), vec![succeeded(2)]), now());
+    assert!(explanation.reasons.is_empty(), "{}", explanation.text(now()));
+    let explanation = explain(&seen(object, vec![succeeded(10)]), now());
+    assert_eq!(names(&explanation), ["ControllerBehind"], "ten seconds are enough: {}", explanation.text(now()));
+}
+
+/// The text says what is certain of the end of a wait, and what is not.
+#[test]
+fn a_wait_for_failures_whose_pods_are_gone_has_its_latest_end() {
+    let one = |count: u32, managers: Value| {
+        job(json!({"spec": {"completions": 1, "parallelism": 1}, "metadata": {"managedFields": managers},
+            "status": {"active": 0, "failed": count}}))
+    };
+    let left = || vec![ended("a", "Failed", 4, json!({"metadata": {"finalizers": null}}))];
+    let explanation = explain(&seen(one(3, json!([{"subresource": "status", "time": ago(3)}])), left()), now());
+    let (text, json) = (explanation.text(now()), explanation.json());
+    assert!(text.contains("Next:      12:00:37 UTC, in 37 s: the next Pod is created, if not before."), "{text}");
+    assert_eq!(json["reasons"][0]["until"], "2026-01-31T12:00:37Z");
+    // Nothing says when the failures were counted: the time is told with its condition only.
+    let text = explain(&seen(one(3, json!([])), left()), now()).text(now());
+    assert!(!text.contains("Next:") && text.contains("unless one has failed after"), "{text}");
 }
 
 /// A Job that stands still although no rule explains it is not passed over in silence.

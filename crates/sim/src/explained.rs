@@ -8,7 +8,7 @@ use tally_core::ids::JobUid;
 use tally_core::job::JobView;
 use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
-use tally_explain::{Evidence, SETTLES_WITHIN, explain_with};
+use tally_explain::{Cause, Evidence, Explanation, SETTLES_WITHIN, explain_with};
 use tally_runtime::controller::Kind;
 
 use crate::archive::Version;
@@ -20,6 +20,15 @@ use crate::world::World;
 const MOMENT: Span = Span::from_millis(1);
 /// How long a world without timers is looked at later.
 const LATER: Span = Span::from_seconds(3_600);
+
+/// What was said about a Job in back-off. It ends when the Job gets a Pod or is changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pods: usize,
+    generation: i64,
+    until: Timestamp,
+    unless_after: Option<Timestamp>,
+}
 
 impl<S: Mutation> World<S> {
     /// `wake_at`: when something happens next. Until then all Jobs stand still.
@@ -36,6 +45,9 @@ impl<S: Mutation> World<S> {
             let Some(now) = self.moment(&evidence, until) else { continue };
             let explanation = explain_with(&evidence, now, self.mutation);
             let alive = self.api.pods_of(&job.uid).any(|pod| !pod.view.phase.is_terminal());
+            if self.clocks_sane && !alive {
+                self.check_told(&job, &evidence, &explanation, now);
+            }
             let names: Vec<&str> = explanation.reasons.iter().map(|reason| reason.cause.name()).collect();
             if !names.is_empty() {
                 self.counters.hit(Sometimes::StoodStillExplained);
@@ -44,6 +56,34 @@ impl<S: Mutation> World<S> {
                 let text = format!("{} stands still, explained by {names:?}: {}", job.name, describe_job(&job));
                 self.oracle.fail("X1", text);
             }
+        }
+    }
+
+    /// What was said at the beginning of a back-off about its end is true: the Job does not go on waiting for it, nor for a
+    /// controller that is behind. Failures that are counted nowhere can lengthen a back-off unseen; and what was said may
+    /// be about the case that no Pod which is gone has failed later than the others.
+    fn check_told(&mut self, job: &JobView, evidence: &Evidence, explanation: &Explanation, now: Timestamp) {
+        let begins = explain_with(evidence, self.api.now, self.mutation);
+        let pods = self.oracle.laws.pods_ever(&job.uid);
+        let said = begins.reasons.into_iter().find_map(|reason| match reason.cause {
+            Cause::BackOff { until: Some(until), gone, .. } => {
+                let unless_after = gone.and_then(|gone| gone.unless_after);
+                Some(Told { pods, generation: job.generation, until, unless_after })
+            }
+            _ => None,
+        });
+        let known = self.told.get(&job.uid).copied();
+        let known = known.filter(|told| told.pods == pods && told.generation == job.generation);
+        let Some(told) = known.or(said) else { return };
+        self.told.insert(job.uid.clone(), told);
+        let laws = &self.oracle.laws;
+        let unless = told.unless_after.is_some_and(|at| laws.failed_after(&job.uid, at));
+        let waits = explanation.waiting_for().map(Cause::name);
+        let for_it = matches!(waits, Some("BackOff" | "ControllerBehind"));
+        if for_it && now > laws.late_after(told.until) && !unless && !laws.failed_uncounted(&job.uid) {
+            let what = waits.unwrap_or_default();
+            let text = format!("{} was to go on by {}, and at {now} is said to wait for {what}", job.name, told.until);
+            self.oracle.fail("X1", format!("{text}: {}", describe_job(job)));
         }
     }
 

@@ -57,7 +57,9 @@ pub fn scenario_for(bug: Bug) -> &'static str {
         Bug::CronClockUnwatched | Bug::CollectorClockUnwatched | Bug::PodGcClockUnwatched => "cluster-clocks",
         Bug::RefusalBlocksJob => "refusals",
         Bug::CollectsUnlooked | Bug::CollectsByName => "owners",
-        Bug::ForgetsAssumed | Bug::AccountMadeOnce | Bug::CertificateNotRepaired => "cluster",
+        Bug::ForgetsAssumed | Bug::AccountMadeOnce | Bug::CertificateNotRepaired | Bug::GoneFailuresUnexplained => {
+            "cluster"
+        }
         Bug::ReportsBlindly => "cluster-two-leaders",
         Bug::RemovesUntold | Bug::NodeNotLookedFor => "lost-node",
         Bug::NamespaceTooSoon => "namespace-deletion",
@@ -230,6 +232,7 @@ pub fn label(bug: Bug) -> &'static str {
         Bug::StartsFromOldPods => "I14 a Pod starts because an old view of the other Pods has a place for it",
         Bug::TtlIgnoresOwner => "I26 a Pod expires that its Job still needs",
         Bug::BackoffUnexplained => "X1 a back-off is not explained",
+        Bug::GoneFailuresUnexplained => "X1 the Pods that are there are taken for all that have failed",
         Bug::GivesUpEarly => "I27 a Pod that terminates is given up early",
         Bug::ReplacesUnfenced => "I27 a Pod is replaced before it is fenced",
         Bug::GivenUpCountsLost => "I18 the counts of a Pod that was given up are lost",

@@ -20,6 +20,7 @@ use crate::choices::{Choices, Tape};
 use crate::cluster::Role;
 use crate::counters::{Counters, Sometimes};
 use crate::election::Candidate;
+use crate::explained::Told;
 use crate::host::{Brain, Host, SenderView, Sent};
 use crate::judge::Judge;
 use crate::late::Punctuality;
@@ -43,6 +44,8 @@ pub struct World<S: Mutation> {
     pub(crate) trace: Trace,
     pub(crate) fates: BTreeMap<JobUid, JobSetup>,
     pub(crate) clocks_sane: bool,
+    /// What explanations have said about Jobs that wait.
+    pub(crate) told: BTreeMap<JobUid, Told>,
     pub(crate) healing: bool,
     pub steps: usize,
     pub(crate) starts: Starts,
@@ -93,6 +96,7 @@ impl<S: Mutation> World<S> {
             trace: Trace { hash: 0, lines: traced.then(Vec::new) },
             fates: BTreeMap::new(),
             clocks_sane: true,
+            told: BTreeMap::new(),
             healing: false,
             steps: 0,
             starts: Starts { incarnations: setup.instances, ..Starts::default() },

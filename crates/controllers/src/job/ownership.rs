@@ -11,7 +11,6 @@ use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
 use super::table::{JobRecord, JobSlot};
-use super::unclaimed::may_adopt;
 use super::{JobController, Pending, Resource, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
@@ -284,7 +283,7 @@ impl<S: Mutation> JobController<S> {
             .unclaimed
             .candidates(&view.namespace, &view.spec.selector)
             .into_iter()
-            .filter(|pod| may_adopt(&view, pod) && !self.is_recorded(pod) && !self.is_being_recorded(pod))
+            .filter(|pod| view.may_adopt(pod) && !self.is_recorded(pod) && !self.is_being_recorded(pod))
             .collect();
         for pod in candidates {
             self.propose(slot, &pod, out);
@@ -394,7 +393,7 @@ impl<S: Mutation> JobController<S> {
     /// Whether a Job of another manager may adopt the Pod.
     fn is_selected_elsewhere(&self, pod: &PodView) -> bool {
         let jobs = self.jobs.in_namespace(&pod.namespace).map(|(_, record)| &record.view);
-        jobs.filter(|job| !self.is_ours(job)).any(|job| may_adopt(job, pod))
+        jobs.filter(|job| !self.is_ours(job)).any(|job| job.may_adopt(pod))
     }
 
     fn adopter_of(&self, pod: &PodView) -> Option<JobSlot> {
@@ -402,7 +401,7 @@ impl<S: Mutation> JobController<S> {
             return None;
         }
         let mut jobs = self.jobs.in_namespace(&pod.namespace);
-        jobs.find(|(_, record)| record.ledger.is_some() && may_adopt(&record.view, pod)).map(|(slot, _)| slot)
+        jobs.find(|(_, record)| record.ledger.is_some() && record.view.may_adopt(pod)).map(|(slot, _)| slot)
     }
 
     pub(super) fn release_orphans(&mut self, now: Timestamp, out: &mut Outbox) {

@@ -185,7 +185,7 @@ impl UnclaimedPods {
 
     /// Whether the Pod, as far as is known, may still be adopted by this Job.
     pub fn is_adoptable(&self, uid: &PodUid, job: &JobView) -> bool {
-        self.pods.get(uid).is_some_and(|(pod, _)| pod.controller.is_none() && may_adopt(job, pod))
+        self.pods.get(uid).is_some_and(|(pod, _)| pod.controller.is_none() && job.may_adopt(pod))
     }
 
     pub fn knows_newer(&self, pod: &PodView) -> bool {
@@ -341,13 +341,4 @@ fn remove_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<PodUid>>, key: &K, uid: 
             index.remove(key);
         }
     }
-}
-
-/// OWN-4, except for Pods that may have been counted before: with the finalizer they would be counted once more. A
-/// finished Pod without the finalizer is one. So is a finished Pod with an index: the Job that it belonged to may have
-/// counted its success by its index, nothing says which Pod that was, and its phase may have changed since.
-pub(super) fn may_adopt(job: &JobView, pod: &PodView) -> bool {
-    let may_be_counted = pod.phase.is_terminal() && (!pod.tracked || pod.index.is_some());
-    let is_open = !job.deleting && !job.status.is_finished();
-    is_open && !pod.deleting() && !may_be_counted && job.spec.selector.matches(&pod.labels)
 }

@@ -19,6 +19,7 @@ mod lists;
 mod plan;
 mod pod_table;
 mod refusals;
+mod remembered;
 mod removal_classes;
 mod status;
 
@@ -48,6 +49,7 @@ use lists::Lists;
 pub use plan::{CreationReason, Hold, Horizon, Plan, PodRef, Removal, StatusWrite};
 use pod_table::PodTable;
 use refusals::Refusals;
+pub use remembered::RememberedBackoff;
 use removal_classes::RemovalClasses;
 
 /// CONST-4.

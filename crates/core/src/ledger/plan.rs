@@ -602,8 +602,12 @@ impl<S: Mutation> Ledger<S> {
         if self.announced.replace(until) == Some(until) {
             return;
         }
-        let last = self.history.last_failed().and_then(|uid| self.find(uid));
-        plan.backoffs.push(BackoffNotice {
+        plan.backoffs.push(self.backoff_notice(until, now));
+    }
+
+    pub(super) fn backoff_notice(&self, until: Timestamp, now: Timestamp) -> BackoffNotice {
+        let last = self.history.last_failure().and_then(|failure| self.find(&failure.uid));
+        BackoffNotice {
             index: None,
             failures: u32::try_from(self.failed()).unwrap_or(0),
             allowed: u32::try_from(self.job.spec.backoff_limit).unwrap_or(0).saturating_add(1),
@@ -611,7 +615,7 @@ impl<S: Mutation> Ledger<S> {
             waits_for: until - now,
             retry_at: until,
             cause: last.and_then(|slot| self.entry(slot).cause.as_deref().cloned()),
-        });
+        }
     }
 
     /// EVENT-12, once for each back-off of an index.

@@ -1773,3 +1773,38 @@ fn verdicts_by_policy_are_stored_before_they_take_effect_whatever_the_gates_are(
         assert_eq!(conditions(&plan).first().map(|(kind, ..)| kind.as_str()), Some("SuccessCriteriaMet"), "{reason}");
     }
 }
+
+/// BACKOFF-2: the failures that are counted, without those whose Pods are there.
+#[test]
+fn failures_whose_pods_are_gone_may_be_remembered_by_another_leader() {
+    let after = |seconds| START + Span::from_seconds(seconds);
+    let remembered = |job: Value, pods: Vec<Value>, last_at| {
+        let mut bench = Bench::new(&job);
+        pods.into_iter().for_each(|pod| bench.sees(pod));
+        let found = bench.ledger.remembered_backoff(last_at, bench.now);
+        found.map(|it| (it.gone, it.longest_for.millis() / 1_000, (it.notice.retry_at - START).millis() / 1_000))
+    };
+    let failed = |count: u32| with_status(job(json!({})), json!({"failed": count}));
+    let ended = |name: &str| released(pod(name, 5, "Failed"));
+    assert_eq!(remembered(failed(0), vec![], START), None);
+    assert_eq!(remembered(failed(1), vec![ended("a")], START), None);
+    assert_eq!(remembered(failed(3), vec![ended("a")], START), Some((2, 40, 40)));
+    assert_eq!(remembered(failed(3), vec![ended("a")], after(5)), Some((2, 40, 45)));
+    assert_eq!(remembered(failed(3), vec![], after(-5)), Some((3, 40, 35)));
+    // The Pod failed later than the caller knows.
+    assert_eq!(remembered(failed(2), vec![ended("a")], after(-5)), Some((1, 20, 20)));
+    // A failure that is not counted yet, one that is recorded, and one of a Pod that was removed on purpose.
+    assert_eq!(remembered(failed(1), vec![ended("a"), pod("b", 5, "Failed")], START), None);
+    assert_eq!(remembered(failed(2), vec![ended("a"), pod("b", 5, "Failed")], START), Some((1, 40, 40)));
+    let recorded = with_status(failed(1), json!({"uncountedTerminatedPods": {"failed": ["b"]}}));
+    assert_eq!(remembered(recorded.clone(), vec![ended("a"), pod("b", 5, "Failed")], START), None);
+    assert_eq!(remembered(recorded, vec![ended("a")], START), Some((1, 20, 20)));
+    assert_eq!(remembered(failed(1), vec![deleting(released(pod("a", 5, "Running")))], START), Some((1, 10, 10)));
+    // No failure of before a success counts. A Pod that is created and fails in the second of the success is later.
+    let succeeded = || vec![ended("a"), released(pod("b", 5, "Succeeded"))];
+    assert_eq!(remembered(failed(3), succeeded(), START), None);
+    assert_eq!(remembered(failed(3), succeeded(), after(1)), Some((2, 40, 41)));
+    // Every index waits for itself.
+    let per_index = with_status(indexed(json!({"backoffLimitPerIndex": 3})), json!({"failed": 3}));
+    assert_eq!(remembered(per_index, vec![], START), None);
+}

@@ -1,10 +1,12 @@
 //! I20: in a healed world nothing is late.
 
+use tally_core::ids::JobUid;
 use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
-use super::history::disrupted;
-use super::read::Job;
+use super::history::{disrupted, judged};
+use super::policy::Action;
+use super::read::{Job, Pod};
 use super::times::{deadline, delays, expiry, index_delay, pending_limit};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
@@ -18,6 +20,33 @@ const MANY_FAILURES: usize = 64;
 impl Laws {
     pub(crate) fn heals(&mut self, now: Timestamp) {
         self.healed_at = Some(now);
+    }
+
+    /// Until when a wait may last that is to end at `due_at`.
+    pub(crate) fn late_after(&self, due_at: Timestamp) -> Timestamp {
+        self.healed_at.map_or(due_at, |healed_at| due_at.max(healed_at + REFUSED)) + LATE
+    }
+
+    /// Whether the objects cannot say how long the Job waits: a Pod failed that is not counted, because it has lost its
+    /// finalizer, or because its failure is ignored and it is gone.
+    pub(crate) fn failed_uncounted(&self, job: &JobUid) -> bool {
+        let Some(job) = self.history.jobs.get(job).and_then(|life| life.now()) else { return true };
+        let known = |pod: &Pod| pod.tracked() || judged(job, pod) == Action::Ignore;
+        let feeds = |pod: &Pod| pod.failed(job) && (pod.tracked() || !pod.deleting());
+        let mut lives = self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
+        lives.any(|life| life.recorded != Some(false) && !life.now().is_some_and(known) && life.ever().any(feeds))
+    }
+
+    /// Whether a Pod of the Job failed after this time, and is gone.
+    pub(crate) fn failed_after(&self, job: &JobUid, at: Timestamp) -> bool {
+        let Some(job) = self.history.jobs.get(job).and_then(|life| life.now()) else { return true };
+        let gone = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.now().is_none());
+        gone.flat_map(|(_, life)| life.ever()).any(|pod| pod.failed(job) && pod.finished_at > at)
+    }
+
+    /// How many Pods the Job has ever had.
+    pub(crate) fn pods_ever(&self, job: &JobUid) -> usize {
+        self.history.pods_of(job).count()
     }
 
     /// I20: when all streams are read and all requests answered, and there is nothing to do but wait, a controller
@@ -64,7 +93,7 @@ impl Laws {
     fn next_try(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
         let all = self.history.pods_of(&job.metadata.uid).filter_map(|(_, life)| life.now().map(|pod| (life, pod)));
         let pods: Vec<_> = all.filter(|(_, pod)| job.claims(pod)).collect();
-        let live = |pod: &super::read::Pod| !pod.ended() && (!pod.deleting() || job.waits_for_the_end());
+        let live = |pod: &Pod| !pod.ended() && (!pod.deleting() || job.waits_for_the_end());
         let wanted = match job.spec.completions {
             None if job.status.succeeded > 0 => 0,
             None => job.spec.parallelism,
@@ -89,7 +118,7 @@ impl Laws {
             let kept = pods.iter().filter(|(life, pod)| {
                 pod.index == Some(index) && pod.tracked() && pod.failed(job) && life.recorded.is_none()
             });
-            let sum = |pod: &super::read::Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
+            let sum = |pod: &Pod| pod.failures_before().0 + pod.failures_before().1 + 1;
             let last = kept.map(|(_, pod)| (sum(pod), pod.finished_at, !disrupted(job, pod))).max();
             last.map_or(
                 now,
