@@ -130,6 +130,12 @@ pub fn pod_view(data: &[u8]) {
     if let Some(rewritten) = rewritten(data) {
         let again = PodView::from_json(&rewritten).expect("the same object in another spelling");
         assert_eq!(again, pod, "order and space make no difference");
+        let tree = serde_json::from_slice(&rewritten).expect("the same object");
+        assert_eq!(
+            PodView::from_tree(&tree).expect("the same object as a tree"),
+            pod,
+            "a tree says what its text says"
+        );
     }
     assert!(!pod.uid.is_empty());
     assert!(pod.index.is_none_or(|index| index <= i32::MAX as u32));

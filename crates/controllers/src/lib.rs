@@ -7,6 +7,7 @@ pub mod hollow;
 pub mod job;
 pub mod namespace;
 pub mod per_namespace;
+mod pod_cache;
 pub mod pod_gc;
 pub mod root_ca;
 pub mod scheduler;

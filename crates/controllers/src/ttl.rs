@@ -528,7 +528,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     if !self.waiting.is_empty() {
                         Meta::of(&bytes).into_iter().for_each(|meta| self.forget(&known(&meta.uid)));
                     }
-                } else if let Ok(pod) = wire::pod(&bytes) {
+                } else if let Ok(pod) = PodView::of(&bytes) {
                     self.observe_pod(&pod);
                 } else {
                     self.touch(known, &bytes);

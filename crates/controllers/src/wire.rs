@@ -12,6 +12,7 @@ use tally_core::pod::{PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_core::view::ViewError;
 
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::{self, Call, Kind, Refusal, Reply, Verb};
 use tally_value::{Map, Value, json};
 
@@ -229,7 +230,7 @@ pub fn answer<S: Mutation>(mutation: S, action: &Action, reply: &Reply) -> Answe
     match reply {
         Reply::Done(object) => done(mutation, action, Some(object)),
         Reply::DoneWithStatus => done(mutation, action, None),
-        Reply::Listed { items, at } => match items.iter().map(|pod| pod.read().map(Arc::new)).collect() {
+        Reply::Listed { items, at } => match items.iter().map(PodView::of).collect() {
             Ok(pods) => Answer::Pods { pods, at: *at },
             // A list with a gap would mean that a Pod is gone.
             Err(_) => Answer::Unknown,
@@ -269,11 +270,6 @@ pub fn refusal(action: &Action, refusal: &Refusal) -> Answer {
     }
 }
 
-/// The Pod that an object is.
-pub fn pod(object: &controller::Object) -> serde_json::Result<Arc<PodView>> {
-    object.view(|object| object.read())
-}
-
 /// The Job that an object is.
 pub fn job(object: &controller::Object) -> Result<Arc<JobView>, ViewError> {
     object.view(|object| JobView::from_json(object))
@@ -295,7 +291,7 @@ pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&controlle
     let read = match action {
         Action::GetNode { .. } => return Answer::Node { not_ready_since: node_not_ready_since(object) },
         Action::CreatePod { .. } | Action::PatchPod { .. } | Action::DeletePod { .. } | Action::GetPod { .. } => {
-            pod(object).ok().map(Object::Pod)
+            PodView::of(object).ok().map(Object::Pod)
         }
         Action::GetJob { .. } | Action::WriteJobStatus { .. } | Action::DeleteJob { .. } => {
             job(object).ok().map(Object::Job)
@@ -320,22 +316,14 @@ fn node_not_ready_since(node: &[u8]) -> Option<Timestamp> {
 /// Whether a Pod in a response was removed at once: an API server still returns it, deleted, without grace period and
 /// finalizers (API-8, API-10).
 fn nothing_holds(pod: &controller::Object) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Pod {
-        metadata: Metadata,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        deletion_timestamp: Option<String>,
-        deletion_grace_period_seconds: Option<i64>,
-        finalizers: Option<Vec<String>>,
-    }
-    pod.read::<Pod>().is_ok_and(|Pod { metadata }| {
-        metadata.deletion_timestamp.is_some()
-            && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0
-            && metadata.finalizers.is_none_or(|finalizers| finalizers.is_empty())
-    })
+    let (deleted, grace, held) = match PodView::of(pod) {
+        Ok(pod) => (pod.deleting(), pod.deletion_grace, !pod.finalizers.is_empty()),
+        Err(_) => match Meta::of(pod) {
+            Some(meta) => (meta.deleting(), meta.deletion_grace_period_seconds, !meta.finalizers.is_empty()),
+            None => return false,
+        },
+    };
+    deleted && grace.unwrap_or(0) == 0 && !held
 }
 
 #[cfg(test)]

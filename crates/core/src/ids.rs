@@ -139,6 +139,18 @@ uid_newtype!(
     ObjectUid
 );
 
+impl From<PodUid> for ObjectUid {
+    fn from(PodUid(uid): PodUid) -> Self {
+        Self(uid)
+    }
+}
+
+impl From<ObjectUid> for JobUid {
+    fn from(ObjectUid(uid): ObjectUid) -> Self {
+        Self(uid)
+    }
+}
+
 /// A point in the revision sequence that Jobs and Pods share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);

@@ -1,15 +1,22 @@
-//! The compact view of a Pod: the few fields that the Job rules use, decoded without building the whole object.
+//! The compact view of a Pod: the few fields that controllers use, decoded without building the whole object. All controllers
+//! of a process read the same view of each revision ([`PodView::of`]).
+
+mod tree;
+
+use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer, de};
 use smallvec::SmallVec;
+use tally_value::{Object, Value};
 
-use crate::ids::{CompletionIndex, JobUid, PodUid, Revision};
+use crate::ids::{CompletionIndex, JobUid, ObjectUid, PodUid, Revision};
 use crate::indexes::{count_from_annotation, index_from_annotation};
+use crate::lifetime::{POD_TTL, ttl_seconds};
 use crate::pending::PendingReason;
 use crate::selector::Labels;
 use crate::time::{Span, Timestamp};
-use crate::view::{ViewError, null_default, required_uid, revision, text_map};
+use crate::view::{Text, ViewError, if_usual, null_default, required_uid, revision, text_map};
 
 /// Prevents a finished Pod from being removed before it is counted.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -44,14 +51,23 @@ pub struct PodView {
     pub namespace: CompactString,
     pub name: CompactString,
     pub revision: Revision,
+    pub generation: Option<i64>,
     pub created_at: Timestamp,
     /// When deletion was requested: deletionTimestamp minus the grace period.
     pub deletion_asked_at: Option<Timestamp>,
+    /// In seconds, as it is stored.
+    pub deletion_grace: Option<i64>,
     pub labels: Labels,
+    pub owners: SmallVec<[Owner; 1]>,
     pub controller: Option<ControllerRef>,
+    pub finalizers: SmallVec<[CompactString; 1]>,
     /// Carries the tracking finalizer.
     pub tracked: bool,
     pub phase: Phase,
+    /// The phase is a text that the API does not define; [`Self::phase`] is Unknown.
+    pub odd_phase: bool,
+    /// The reason of the Pod itself is that its node evicted it.
+    pub evicted: bool,
     /// Has the start gate, so no scheduler gives it a node.
     pub start_gated: bool,
     pub scheduled: bool,
@@ -95,6 +111,17 @@ pub struct Exit {
     pub code: i32,
 }
 
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub api_version: CompactString,
+    pub kind: CompactString,
+    pub name: CompactString,
+    /// Empty if the reference has none.
+    pub uid: ObjectUid,
+    pub blocks_deletion: bool,
+}
+
 /// The owner reference with `controller: true`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerRef {
@@ -118,10 +145,24 @@ impl PodView {
         self.controller.as_ref().filter(|controller| controller.is_job).map(|controller| &controller.uid)
     }
 
+    /// The view that all readers of the process share: the first one makes it.
+    pub fn of(object: &Object) -> serde_json::Result<Arc<Self>> {
+        object.view(|object| object.tree.as_ref().map_or_else(|| object.read(), Self::from_tree))
+    }
+
     /// Decodes a `v1` Pod as JSON.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ViewError> {
         let wire: WirePod = serde_json::from_slice(bytes).map_err(|source| ViewError::pod(bytes, &source))?;
         wire.into_view()
+    }
+
+    /// The same as from the text of the tree.
+    pub fn from_tree(tree: &Value) -> serde_json::Result<Self> {
+        match tree::pod(tree).filter(|pod| pod.metadata.uid.is_some()) {
+            Some(pod) => pod.into_view().map_err(de::Error::custom),
+            // Something is missing or unusual. What that means, and how an error says it, is decided in one place.
+            None => Self::deserialize(tree),
+        }
     }
 }
 
@@ -132,230 +173,249 @@ impl<'de> Deserialize<'de> for PodView {
     }
 }
 
-#[derive(Deserialize)]
+/// The fields that are read, borrowed from a text or a tree.
+#[derive(Default, Deserialize)]
 struct WirePod<'a> {
     #[serde(borrow)]
     metadata: WireMeta<'a>,
-    #[serde(default, deserialize_with = "null_default")]
-    spec: WireSpec,
-    #[serde(default, deserialize_with = "null_default")]
-    status: WireStatus,
+    #[serde(borrow, default, deserialize_with = "null_default")]
+    spec: WireSpec<'a>,
+    #[serde(borrow, default, deserialize_with = "null_default")]
+    status: WireStatus<'a>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct WireMeta<'a> {
-    #[serde(default)]
     uid: Option<PodUid>,
-    #[serde(default, deserialize_with = "null_default")]
-    namespace: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    name: CompactString,
-    #[serde(default, borrow)]
-    resource_version: Option<std::borrow::Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    name: Option<Text<'a>>,
+    resource_version: Option<Text<'a>>,
+    #[serde(deserialize_with = "if_usual")]
+    generation: Option<i64>,
     creation_timestamp: Option<Timestamp>,
-    #[serde(default)]
     deletion_timestamp: Option<Timestamp>,
-    #[serde(default)]
     deletion_grace_period_seconds: Option<i64>,
-    #[serde(default, deserialize_with = "text_map")]
+    #[serde(deserialize_with = "text_map")]
     labels: Labels,
-    #[serde(default, deserialize_with = "null_default")]
-    annotations: WireAnnotations,
-    #[serde(default, deserialize_with = "null_default")]
-    finalizers: Vec<CompactString>,
-    #[serde(default, deserialize_with = "null_default")]
-    owner_references: Vec<WireOwner>,
+    #[serde(deserialize_with = "null_default")]
+    annotations: WireAnnotations<'a>,
+    #[serde(deserialize_with = "null_default")]
+    finalizers: Vec<Text<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    owner_references: Vec<WireOwner<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-struct WireAnnotations {
-    #[serde(rename = "batch.kubernetes.io/job-completion-index", default)]
-    index: Option<CompactString>,
-    #[serde(rename = "batch.kubernetes.io/job-index-failure-count", default)]
-    failure_count: Option<CompactString>,
-    #[serde(rename = "tally.dev/ttl-seconds-after-finished", default)]
-    ttl_after_finished: Option<CompactString>,
-    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count", default)]
-    ignored_failure_count: Option<CompactString>,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAnnotations<'a> {
+    #[serde(rename = "batch.kubernetes.io/job-completion-index", borrow)]
+    index: Option<Text<'a>>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
+    failure_count: Option<Text<'a>>,
+    #[serde(rename = "tally.dev/ttl-seconds-after-finished")]
+    ttl_after_finished: Option<Text<'a>>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count")]
+    ignored_failure_count: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireOwner {
-    #[serde(default, deserialize_with = "null_default")]
-    api_version: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    kind: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    name: CompactString,
-    #[serde(default)]
-    uid: Option<JobUid>,
-    #[serde(default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireOwner<'a> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    kind: Option<Text<'a>>,
+    name: Option<Text<'a>>,
+    uid: Option<ObjectUid>,
     controller: Option<bool>,
+    #[serde(deserialize_with = "if_usual")]
+    block_owner_deletion: Option<bool>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    #[serde(default)]
-    node_name: Option<CompactString>,
-    #[serde(default, deserialize_with = "null_default")]
-    init_containers: Vec<WireInitContainer>,
-    #[serde(default, deserialize_with = "null_default")]
-    scheduling_gates: Vec<WireGate>,
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec<'a> {
+    #[serde(borrow)]
+    node_name: Option<Text<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    init_containers: Vec<WireInitContainer<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    scheduling_gates: Vec<WireGate<'a>>,
 }
 
-#[derive(Deserialize)]
-struct WireGate {
-    #[serde(default, deserialize_with = "null_default")]
-    name: CompactString,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireGate<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireInitContainer {
-    #[serde(default, deserialize_with = "null_default")]
-    name: CompactString,
-    #[serde(default)]
-    restart_policy: Option<CompactString>,
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireInitContainer<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    restart_policy: Option<Text<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct WireStatus {
-    #[serde(default)]
-    phase: Option<CompactString>,
-    #[serde(default, deserialize_with = "null_default")]
-    reason: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    conditions: Vec<WireCondition>,
-    #[serde(default, deserialize_with = "null_default")]
-    container_statuses: Vec<WireContainer>,
-    #[serde(default, deserialize_with = "null_default")]
-    init_container_statuses: Vec<WireContainer>,
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireStatus<'a> {
+    #[serde(borrow)]
+    phase: Option<Text<'a>>,
+    reason: Option<Text<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    conditions: Vec<WireCondition<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    container_statuses: Vec<WireContainer<'a>>,
+    #[serde(deserialize_with = "null_default")]
+    init_container_statuses: Vec<WireContainer<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireCondition {
-    #[serde(rename = "type", default, deserialize_with = "null_default")]
-    kind: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    status: CompactString,
-    #[serde(default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireCondition<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<Text<'a>>,
+    status: Option<Text<'a>>,
     last_transition_time: Option<Timestamp>,
-    #[serde(default)]
-    reason: Option<CompactString>,
-    #[serde(default)]
-    message: Option<String>,
+    reason: Option<Text<'a>>,
+    message: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireContainer {
-    #[serde(default, deserialize_with = "null_default")]
-    name: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    restart_count: i32,
-    #[serde(default, deserialize_with = "null_default")]
-    state: WireState,
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireContainer<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    restart_count: Option<i32>,
+    #[serde(deserialize_with = "null_default")]
+    state: WireState<'a>,
 }
 
-#[derive(Deserialize, Default)]
-struct WireState {
-    #[serde(default)]
-    waiting: Option<WireWaiting>,
-    #[serde(default)]
-    terminated: Option<WireTerminated>,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireState<'a> {
+    #[serde(borrow)]
+    waiting: Option<WireWaiting<'a>>,
+    terminated: Option<WireTerminated<'a>>,
 }
 
-#[derive(Deserialize)]
-struct WireWaiting {
-    #[serde(default, deserialize_with = "null_default")]
-    reason: CompactString,
-    #[serde(default, deserialize_with = "null_default")]
-    message: String,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireWaiting<'a> {
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
+    message: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireTerminated {
-    #[serde(default, deserialize_with = "null_default")]
-    exit_code: i32,
-    #[serde(default, deserialize_with = "null_default")]
-    reason: CompactString,
-    #[serde(default)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerminated<'a> {
+    exit_code: Option<i32>,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
     finished_at: Option<Timestamp>,
+}
+
+/// Absence, null and the empty text mean the same.
+fn plain<'a>(text: &'a Option<Text<'_>>) -> &'a str {
+    text.as_deref().unwrap_or_default()
 }
 
 impl WirePod<'_> {
     fn into_view(self) -> Result<PodView, ViewError> {
         let meta = self.metadata;
         let status = self.status;
-        let uid = required_uid("Pod", &meta.name, meta.uid, PodUid::is_empty)?;
+        let name = CompactString::from(plain(&meta.name));
+        let uid = required_uid("Pod", &name, meta.uid, PodUid::is_empty)?;
         let created_at = meta.creation_timestamp.unwrap_or_default();
         let deletion_asked_at =
             meta.deletion_timestamp.map(|at| at - Span::from_seconds(meta.deletion_grace_period_seconds.unwrap_or(0)));
         let is_sidecar = |name: &str| {
-            self.spec
-                .init_containers
-                .iter()
-                .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+            let init = &self.spec.init_containers;
+            init.iter().any(|container| plain(&container.name) == name && plain(&container.restart_policy) == "Always")
         };
-        let sidecars = || status.init_container_statuses.iter().filter(|container| is_sidecar(&container.name));
-        let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let sidecars = || status.init_container_statuses.iter().filter(|container| is_sidecar(plain(&container.name)));
+        let ready = status.conditions.iter().find(|condition| plain(&condition.kind) == "Ready");
         let finished_at = containers_finished_at(status.container_statuses.iter(), sidecars())
-            .or_else(|| ready.filter(|ready| ready.status == "False").and_then(|ready| ready.last_transition_time))
+            .or_else(|| {
+                ready.filter(|ready| plain(&ready.status) == "False").and_then(|ready| ready.last_transition_time)
+            })
             .or(deletion_asked_at)
             .unwrap_or(created_at);
-        let ttl_after_finished = meta.annotations.ttl_after_finished.as_deref().and_then(crate::lifetime::ttl_seconds);
-        let restarts = |container: &WireContainer| u32::try_from(container.restart_count).unwrap_or(0);
+        let restarts = |container: &WireContainer| {
+            container.restart_count.and_then(|restarts| u32::try_from(restarts).ok()).unwrap_or(0)
+        };
         let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
-        let failed = |container: &WireContainer| {
-            container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
+        let failures = || {
+            all().filter_map(|container| {
+                let terminated = container.state.terminated.as_ref()?;
+                let code = terminated.exit_code.filter(|code| *code != 0)?;
+                Some((container, terminated, code))
+            })
         };
-        let reason = match status.reason.as_str() {
-            "" => all()
-                .find(|container| failed(container))
-                .and_then(|container| container.state.terminated.as_ref())
-                .map(|terminated| terminated.reason.clone())
-                .filter(|reason| reason != "Error")
+        let reason = match plain(&status.reason) {
+            "" => failures()
+                .next()
+                .map(|(_, terminated, _)| plain(&terminated.reason))
+                .filter(|reason| *reason != "Error")
                 .unwrap_or_default(),
-            _ => status.reason.clone(),
+            reason => reason,
         };
+        let (phase, odd_phase) = match plain(&status.phase) {
+            "" | "Pending" => (Phase::Pending, false),
+            "Running" => (Phase::Running, false),
+            "Succeeded" => (Phase::Succeeded, false),
+            "Failed" => (Phase::Failed, false),
+            other => (Phase::Unknown, other != "Unknown"),
+        };
+        let mut controller = None;
+        let owners = meta.owner_references.into_iter().map(|owner| {
+            let controls = owner.controller == Some(true);
+            let (api_version, kind, name) = (plain(&owner.api_version), plain(&owner.kind), plain(&owner.name));
+            let owner = Owner {
+                api_version: api_version.into(),
+                kind: kind.into(),
+                name: name.into(),
+                // A reference without UID names no object that we know, but the Pod has an owner.
+                uid: owner.uid.unwrap_or_else(|| ObjectUid::new("")),
+                blocks_deletion: owner.block_owner_deletion.unwrap_or(false),
+            };
+            if controls && controller.is_none() {
+                controller = Some(ControllerRef {
+                    uid: owner.uid.clone().into(),
+                    name: owner.name.clone(),
+                    is_job: kind == "Job" && api_version == "batch/v1",
+                });
+            }
+            owner
+        });
         Ok(PodView {
-            revision: revision("Pod", &meta.name, meta.resource_version.as_deref())?,
+            owners: owners.collect(),
+            controller,
+            revision: revision("Pod", &name, meta.resource_version.as_deref())?,
             uid,
-            namespace: meta.namespace,
-            name: meta.name,
+            namespace: plain(&meta.namespace).into(),
+            name,
+            generation: meta.generation,
             created_at,
             deletion_asked_at,
+            deletion_grace: meta.deletion_grace_period_seconds,
             labels: meta.labels,
-            controller: meta.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| {
-                ControllerRef {
-                    // A reference without UID names no Job that we know, but the Pod has an owner.
-                    uid: owner.uid.unwrap_or_else(|| JobUid::new("")),
-                    name: owner.name,
-                    is_job: owner.kind == "Job" && owner.api_version == "batch/v1",
-                }
-            }),
-            tracked: meta.finalizers.iter().any(|finalizer| finalizer == TRACKING_FINALIZER),
-            start_gated: self.spec.scheduling_gates.iter().any(|gate| gate.name == START_GATE),
-            phase: match status.phase.as_deref() {
-                None | Some("" | "Pending") => Phase::Pending,
-                Some("Running") => Phase::Running,
-                Some("Succeeded") => Phase::Succeeded,
-                Some("Failed") => Phase::Failed,
-                Some(_) => Phase::Unknown,
-            },
-            scheduled: self.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()),
-            node_name: self.spec.node_name.clone().unwrap_or_default(),
-            ready: ready.is_some_and(|ready| ready.status == "True"),
+            tracked: meta.finalizers.iter().any(|finalizer| **finalizer == *TRACKING_FINALIZER),
+            finalizers: meta.finalizers.iter().map(|finalizer| (&**finalizer).into()).collect(),
+            start_gated: self.spec.scheduling_gates.iter().any(|gate| plain(&gate.name) == START_GATE),
+            phase,
+            odd_phase,
+            evicted: plain(&status.reason) == "Evicted",
+            scheduled: !plain(&self.spec.node_name).is_empty(),
+            node_name: plain(&self.spec.node_name).into(),
+            ready: ready.is_some_and(|ready| plain(&ready.status) == "True"),
             ready_changed_at: ready.and_then(|ready| ready.last_transition_time),
             finished_at,
-            ttl_after_finished,
+            ttl_after_finished: meta.annotations.ttl_after_finished.as_deref().and_then(ttl_seconds),
             index: meta.annotations.index.as_deref().and_then(index_from_annotation),
             failure_count: count_from_annotation(meta.annotations.failure_count.as_deref()),
             ignored_failure_count: count_from_annotation(meta.annotations.ignored_failure_count.as_deref()),
@@ -364,44 +424,48 @@ impl WirePod<'_> {
                 sidecar: sidecars().map(restarts).max().unwrap_or(0),
                 sum: all().map(restarts).fold(0, u32::saturating_add),
             },
-            exits: all()
-                .filter_map(|container| {
-                    let code = container.state.terminated.as_ref()?.exit_code;
-                    (code != 0).then(|| Exit { container: container.name.clone(), code })
-                })
+            exits: failures()
+                .map(|(container, _, code)| Exit { container: plain(&container.name).into(), code })
                 .collect(),
-            reason,
-            pending: status.pending_reason(created_at).map(Box::new),
-            conditions: status.conditions.into_iter().map(|condition| (condition.kind, condition.status)).collect(),
+            reason: reason.into(),
+            pending: if phase == Phase::Pending { status.pending_reason(created_at).map(Box::new) } else { None },
+            conditions: status
+                .conditions
+                .iter()
+                .map(|condition| (plain(&condition.kind).into(), plain(&condition.status).into()))
+                .collect(),
         })
     }
 }
 
-impl WireStatus {
+impl WireStatus<'_> {
     /// PENDING-2: why a Pod is pending. Containers have no times for this: those of a Pod that has a node count from when
     /// it got the node.
     fn pending_reason(&self, created_at: Timestamp) -> Option<PendingReason> {
-        if !matches!(self.phase.as_deref(), None | Some("" | "Pending")) {
-            return None;
-        }
-        let scheduled = self.conditions.iter().find(|condition| condition.kind == "PodScheduled");
+        let scheduled = self.conditions.iter().find(|condition| plain(&condition.kind) == "PodScheduled");
         let since = scheduled.and_then(|scheduled| scheduled.last_transition_time).unwrap_or(created_at);
-        if let Some(refused) = scheduled.filter(|scheduled| scheduled.status == "False") {
-            let reason = refused.reason.clone().filter(|reason| !reason.is_empty())?;
-            return Some(PendingReason { reason, message: refused.message.clone().unwrap_or_default(), since });
+        let because = |reason: &str, message: &Option<Text>| PendingReason {
+            reason: reason.into(),
+            message: plain(message).into(),
+            since,
+        };
+        if let Some(refused) = scheduled.filter(|scheduled| plain(&scheduled.status) == "False") {
+            return Some(plain(&refused.reason))
+                .filter(|reason| !reason.is_empty())
+                .map(|reason| because(reason, &refused.message));
         }
         let all = self.init_container_statuses.iter().chain(&self.container_statuses);
         let mut waiting = all.filter_map(|container| container.state.waiting.as_ref());
-        let why = waiting.find(|waiting| !matches!(waiting.reason.as_str(), "" | "PodInitializing"))?;
-        Some(PendingReason { reason: why.reason.clone(), message: why.message.clone(), since })
+        let why = waiting.find(|waiting| !matches!(plain(&waiting.reason), "" | "PodInitializing"))?;
+        Some(because(plain(&why.reason), &why.message))
     }
 }
 
 /// The latest finish time of all containers and sidecars, if all of them have finished (BACKOFF-6). Sidecars alone are
 /// not sufficient while no regular container has reported.
-fn containers_finished_at<'a>(
-    regular: impl Iterator<Item = &'a WireContainer>,
-    sidecars: impl Iterator<Item = &'a WireContainer>,
+fn containers_finished_at<'a, 'w: 'a>(
+    regular: impl Iterator<Item = &'a WireContainer<'w>>,
+    sidecars: impl Iterator<Item = &'a WireContainer<'w>>,
 ) -> Option<Timestamp> {
     let mut regular = regular.peekable();
     regular.peek()?;

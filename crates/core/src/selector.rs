@@ -5,30 +5,34 @@ use std::fmt;
 
 use compact_str::CompactString;
 use serde::Deserialize;
+use tally_value::{Map, Text};
 
 use crate::view::{null_default, text_map};
 
-/// Labels in sorted order. A Pod has few of them, so a sorted list is cheaper than a map.
+/// Labels in sorted order. Those of an object with a tree are the map in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Vec<(CompactString, CompactString)>);
+pub struct Labels(Map);
 
 impl Labels {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(candidate, _)| candidate.as_str().cmp(key)).ok()?;
-        Some(&self.0[at].1)
+        self.0.get(key)?.as_str()
+    }
+}
+
+/// The values are texts.
+impl From<Map> for Labels {
+    fn from(labels: Map) -> Self {
+        Self(labels)
     }
 }
 
 impl FromIterator<(CompactString, CompactString)> for Labels {
     fn from_iter<I: IntoIterator<Item = (CompactString, CompactString)>>(labels: I) -> Self {
-        let mut labels: Vec<_> = labels.into_iter().collect();
-        labels.sort();
-        labels.dedup_by(|later, earlier| later.0 == earlier.0);
-        Self(labels)
+        Self(labels.into_iter().map(|(name, value)| (Text::from(name.as_str()), value)).collect())
     }
 }
 

@@ -10,6 +10,7 @@ use tally_core::pod::{Phase, PodView};
 use tally_core::selector::Labels;
 use tally_core::status_rules;
 use tally_core::view::ViewError;
+use tally_value::Object;
 
 fn job() -> Value {
     json!({
@@ -514,18 +515,39 @@ fn places(value: &Value, at: String, all: &mut Vec<String>) {
     all.push(at);
 }
 
+#[track_caller]
+fn read_alike(object: &Value, said: &str, counts: &mut [u32; 2]) {
+    let text = object.to_string();
+    let read = PodView::from_json(text.as_bytes()).ok();
+    let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(PodView::deserialize(&tree).ok(), read, "{said}");
+    let mut object = Object::from(text);
+    assert_eq!(PodView::of(&object).ok().as_deref(), read.as_ref(), "{said}, from the text");
+    object.tree = Some(tree);
+    assert_eq!(PodView::of(&object).ok().as_deref(), read.as_ref(), "{said}, from the tree");
+    counts[usize::from(read.is_some())] += 1;
+}
+
 #[test]
 fn a_pod_is_read_from_a_tree_as_from_its_text() {
     let whole = json!({
         "metadata": {
             "uid": "p-1", "namespace": "ns", "name": "pod", "resourceVersion": "7", "managedFields": [{"manager": "m"}],
             "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:01:00Z",
-            "deletionGracePeriodSeconds": 30, "labels": {"a": "b"}, "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "deletionGracePeriodSeconds": 30, "generation": 2, "labels": {"a": "b", "c": ""},
+            "finalizers": ["example.com/other", "batch.kubernetes.io/job-tracking"],
             "annotations": {
                 "batch.kubernetes.io/job-completion-index": "3", "batch.kubernetes.io/job-index-failure-count": "2",
+                "batch.kubernetes.io/job-index-ignored-failure-count": "1",
                 "tally.dev/ttl-seconds-after-finished": "60", "example.com/other": "x",
             },
-            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true}],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n-1"},
+                {
+                    "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true,
+                    "blockOwnerDeletion": true,
+                },
+            ],
         },
         "spec": {
             "nodeName": "n", "initContainers": [{"name": "i", "restartPolicy": "Always"}],
@@ -533,7 +555,10 @@ fn a_pod_is_read_from_a_tree_as_from_its_text() {
         },
         "status": {
             "phase": "Failed", "reason": "Evicted",
-            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:30Z"}],
+            "conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:30Z"},
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "\"no\" room"},
+            ],
             "containerStatuses": [{
                 "name": "c", "restartCount": 1,
                 "state": {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-01-01T00:00:20Z"}},
@@ -561,17 +586,26 @@ fn a_pod_is_read_from_a_tree_as_from_its_text() {
     ];
     let mut all = Vec::new();
     places(&whole, String::new(), &mut all);
-    let (mut readable, mut unreadable) = (0, 0);
+    // Unreadable ones, and readable ones.
+    let mut counts = [0, 0];
     for place in all {
         for value in &odd {
             let mut object = whole.clone();
             *object.pointer_mut(&place).unwrap() = value.clone();
-            let text = object.to_string();
-            let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
-            let read = PodView::from_json(text.as_bytes()).ok();
-            assert_eq!(PodView::deserialize(&tree).ok(), read, "{place} is {value}");
-            *if read.is_some() { &mut readable } else { &mut unreadable } += 1;
+            read_alike(&object, &format!("{place} is {value}"), &mut counts);
+        }
+        if let Some((parent, name)) = place.rsplit_once('/') {
+            let mut object = whole.clone();
+            if let Some(fields) = object.pointer_mut(parent).unwrap().as_object_mut() {
+                fields.remove(&name.replace("~1", "/"));
+                read_alike(&object, &format!("{place} is missing"), &mut counts);
+            }
+        }
+        let mut object = whole.clone();
+        if let Some(fields) = object.pointer_mut(&place).unwrap().as_object_mut() {
+            fields.insert("unknown".to_owned(), json!("x"));
+            read_alike(&object, &format!("{place} has a field that is not known"), &mut counts);
         }
     }
-    assert!(readable > 100 && unreadable > 100, "{readable} and {unreadable}");
+    assert!(counts[0] > 100 && counts[1] > 100, "{counts:?}");
 }

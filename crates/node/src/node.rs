@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::RequestsInFlight;
 use tally_runtime::controller::{
@@ -21,7 +21,7 @@ use crate::losses::Losses;
 use crate::mailbox::Mailbox;
 use crate::object::NodeObject;
 use crate::options::NodeOptions;
-use crate::pod::{self, Metadata, Pod};
+use crate::pod::{Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
 use crate::row_lists::{ListName, RowLists};
@@ -98,27 +98,26 @@ enum Purpose {
     Claim(CompactString),
 }
 
-/// Enough of a Pod to decide whether it is bound to this node.
-#[derive(Deserialize)]
+/// Enough of a Pod to decide whether it is bound to this node, and whether it is news.
 struct PodBinding {
-    metadata: GlanceMetadata,
-    #[serde(default)]
-    spec: GlanceSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct GlanceMetadata {
     uid: PodUid,
-    #[serde(deserialize_with = "pod::revision")]
-    resource_version: Revision,
-    deletion_timestamp: Option<CompactString>,
+    revision: Revision,
+    deleting: bool,
+    node_name: CompactString,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct GlanceSpec {
-    node_name: CompactString,
+impl PodBinding {
+    /// None: the Pod cannot even be identified.
+    fn read(object: &Object) -> Option<Self> {
+        if let Ok(pod) = PodView::of(object) {
+            let (uid, node_name) = (pod.uid.clone(), pod.node_name.clone());
+            return Some(Self { uid, revision: pod.revision, deleting: pod.deleting(), node_name });
+        }
+        // A Pod of this node that cannot be decoded is reported as such.
+        let Pod { metadata, spec, .. } = Pod::read(object)?;
+        let (revision, deleting) = (metadata.resource_version, metadata.deletion_timestamp.is_some());
+        Some(Self { uid: metadata.uid, revision, deleting, node_name: spec.node_name })
+    }
 }
 
 impl NodeAgent {
@@ -147,20 +146,20 @@ impl NodeAgent {
     }
 
     fn pod_observed(&mut self, object: &Object, now: Timestamp) {
-        let Ok(PodBinding { metadata, spec }) = object.read() else { return };
-        if spec.node_name != self.options.name {
-            if !self.knows_all() || self.found.contains_key(&metadata.uid) {
-                self.elsewhere.insert(metadata.uid, self.epoch);
+        let Some(seen) = PodBinding::read(object) else { return };
+        if seen.node_name != self.options.name {
+            if !self.knows_all() || self.found.contains_key(&seen.uid) {
+                self.elsewhere.insert(seen.uid, self.epoch);
             }
             return;
         }
-        self.elsewhere.remove(&metadata.uid);
+        self.elsewhere.remove(&seen.uid);
         // Most watch events of a Pod come after its end, or show what the response to a request has shown: they need no
         // further decoding.
-        if let Some(known) = self.pods.get_mut(&metadata.uid) {
+        if let Some(known) = self.pods.get_mut(&seen.uid) {
             let is_news = match &known.entry {
-                Entry::Over(_) | Entry::Cleaning => metadata.deletion_timestamp.is_some(),
-                Entry::Live(worker) => metadata.resource_version > worker.revision(),
+                Entry::Over(_) | Entry::Cleaning => seen.deleting,
+                Entry::Live(worker) => seen.revision > worker.revision(),
                 Entry::Waiting(_) => true,
             };
             if !is_news {
@@ -626,8 +625,8 @@ impl Controller for NodeAgent {
             Input::Init(Kind::POD) => self.epoch = self.epoch.wrapping_add(1),
             Input::Apply(Kind::POD, bytes) => self.pod_observed(&bytes, now),
             Input::Delete(Kind::POD, object) => {
-                if let Ok(gone) = object.read::<PodBinding>() {
-                    self.pod_gone(&gone.metadata.uid);
+                if let Some(gone) = PodBinding::read(&object) {
+                    self.pod_gone(&gone.uid);
                 }
             }
             Input::InitDone(Kind::POD, _) => self.pods_listed(),

@@ -117,7 +117,7 @@ impl Registry {
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         let mut attempt = 1;
         // No rule is about them, and they are half of an object.
-        let mut managers = metadata(&mut object).remove(MANAGERS);
+        let managers = metadata(&mut object).remove(MANAGERS);
         for _ in 0..MOST_ROUNDS {
             let mut candidate = object.clone();
             if generated {
@@ -161,13 +161,13 @@ impl Registry {
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
-            if let Some(managers) = managers.take() {
-                metadata(&mut candidate).insert(MANAGERS, managers);
+            if let Some(managers) = &managers {
+                metadata(&mut candidate).insert(MANAGERS, managers.clone());
             }
             if unsettled {
                 settle(resource, &mut candidate);
             }
-            let mut stored = view::to_stored(resource, candidate);
+            let stored = view::to_stored(resource, candidate);
             let key = key(resource, namespace, &name);
             let written = if options.dry_run {
                 match self.store.get(&key) {
@@ -175,7 +175,7 @@ impl Registry {
                     None => Ok(view::shown(resource, text::unstored(&stored)).into()),
                 }
             } else {
-                let (body, tree) = decoded::body(&stored, None);
+                let (body, tree) = decoded::body(stored, None);
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
@@ -184,13 +184,10 @@ impl Registry {
                     None => self.store.commit(write).await,
                 };
                 committed.map(|entry| {
-                    self.decoded.keep(tree, &entry);
+                    self.decoded.keep(tree, &entry, None);
                     view::object(resource, &entry)
                 })
             };
-            if written.is_err() {
-                managers = metadata(&mut stored).remove(MANAGERS);
-            }
             match written {
                 Ok(object) => return Ok(Written { object, kind: None, created: true, warnings: told }),
                 // The namespace was written since it was read. No object may be created in a terminating namespace.

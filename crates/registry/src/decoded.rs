@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tally_store::{Body, Entry, Handle, Stored};
@@ -10,26 +11,34 @@ use tally_value::{SharedView, Value};
 
 use crate::text::{self, PlacedPart, metadata};
 
-/// The most objects that are kept. Their trees share most of what they contain.
-const MOST: usize = 1024;
+/// So many of the last writes are kept for their readers, also those of objects that were written again since.
+const LAST_WRITES: usize = 1024;
+/// Of the writes before, those of objects that were not written again are kept for their next write, up to so many bytes of
+/// text. Trees share most of what they contain, and take about as much memory.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// Larger objects are decoded each time, so that the memory in use is bounded.
 const LARGEST: usize = 8 * 1024;
 
 /// An object as it was encoded, for the readers of its entry.
 #[derive(Debug)]
 pub struct Tree {
-    object: Value,
-    /// With its revision, which is known once it is written.
+    /// Until its revision is known.
+    unstamped: Mutex<Option<Value>>,
     stamped: OnceLock<Value>,
     view: SharedView,
     /// Where its parts are in the text.
     parts: Vec<PlacedPart>,
+    text_length: usize,
+    /// The object was written again.
+    is_replaced: AtomicBool,
 }
 
 impl Tree {
+    /// The object with its revision, which is known once it is written.
     fn stamped(&self, revision: u64) -> &Value {
         self.stamped.get_or_init(|| {
-            let mut object = self.object.clone();
+            let unstamped = self.unstamped.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let mut object = unstamped.unwrap_or_default();
             // The stored text has neither `apiVersion` nor `kind`.
             text::remove_type(&mut object);
             metadata(&mut object).insert("resourceVersion", revision.to_string().into());
@@ -40,19 +49,28 @@ impl Tree {
 
 /// The text of an object that is about to be written, and its tree, to be kept once it is. The text is for one write: a tree
 /// has one revision. What is the same part as in the object `before` is copied from its text.
-pub fn body(object: &Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>) {
+pub fn body(object: Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>) {
     let before = before.and_then(|entry| Some((entry, kept(entry)?)));
     let known = |in_metadata: bool, name: &str, value: &Value| {
         let (entry, tree) = before.as_ref()?;
         let part = tree.parts.iter().find(|part| part.in_metadata == in_metadata && part.name == name)?;
-        let within = if in_metadata { tree.object.get("metadata")? } else { &tree.object };
+        let object = tree.stamped(entry.revision);
+        let within = if in_metadata { object.get("metadata")? } else { object };
         if within.get(name)?.is_same(value) { part.text(&entry.value) } else { None }
     };
-    let (body, parts) = text::body_from(object, known);
-    if body.bytes.len() > LARGEST {
+    let (body, parts) = text::body_from(&object, known);
+    let text_length = body.bytes.len();
+    if text_length > LARGEST {
         return (body, None);
     }
-    let tree = Arc::new(Tree { object: object.clone(), stamped: OnceLock::new(), view: SharedView::default(), parts });
+    let tree = Arc::new(Tree {
+        unstamped: Mutex::new(Some(object)),
+        stamped: OnceLock::new(),
+        view: SharedView::default(),
+        parts,
+        text_length,
+        is_replaced: AtomicBool::new(false),
+    });
     let shared: Arc<dyn Any + Send + Sync> = tree.clone();
     let handle: Handle = Arc::downgrade(&shared);
     (Body { handle: Some(handle), ..body }, Some(tree))
@@ -79,22 +97,55 @@ pub fn value(entry: &Stored) -> Value {
 
 /// Keeps what was written last.
 #[derive(Default)]
-pub struct DecodedObjects(Mutex<VecDeque<Arc<Tree>>>);
+pub struct DecodedObjects(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    last_writes: VecDeque<Arc<Tree>>,
+    older: VecDeque<Arc<Tree>>,
+    older_bytes: usize,
+}
+
+impl Kept {
+    /// Returns what is no longer kept.
+    fn push(&mut self, written: Arc<Tree>) -> Vec<Arc<Tree>> {
+        let mut forgotten = Vec::new();
+        self.last_writes.push_back(written);
+        if self.last_writes.len() > LAST_WRITES
+            && let Some(tree) = self.last_writes.pop_front()
+        {
+            match tree.is_replaced.load(Ordering::Relaxed) {
+                true => forgotten.push(tree),
+                false => {
+                    self.older_bytes += tree.text_length;
+                    self.older.push_back(tree);
+                }
+            }
+        }
+        while self.older_bytes > MOST_BYTES
+            && let Some(tree) = self.older.pop_front()
+        {
+            self.older_bytes -= tree.text_length;
+            forgotten.push(tree);
+        }
+        forgotten
+    }
+}
 
 impl DecodedObjects {
-    pub fn keep(&self, written: Option<Arc<Tree>>, entry: &Entry) {
+    /// Keeps what an entry was made of. `before`: the entry that it replaces.
+    pub fn keep(&self, written: Option<Arc<Tree>>, entry: &Entry, before: Option<&Stored>) {
         let Some(written) = written else { return };
         debug_assert_eq!(
             *written.stamped(entry.revision),
             text::parse(&entry.value),
             "what is kept is what a reader of the stored text gets"
         );
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let forgotten = if kept.len() >= MOST { kept.pop_front() } else { None };
-        kept.push_back(written);
-        // That takes time, and others need not wait for it.
-        drop(kept);
-        drop(forgotten);
+        if let Some(before) = before.and_then(kept) {
+            before.is_replaced.store(true, Ordering::Relaxed);
+        }
+        // Dropping trees takes time, and others need not wait for it.
+        let _forgotten = self.0.lock().unwrap_or_else(PoisonError::into_inner).push(written);
     }
 }
 
@@ -114,9 +165,9 @@ mod tests {
     async fn an_entry_has_the_tree_of_its_own_write() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let first = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"n": -1}});
-        let (text, kept) = body(&first, None);
+        let (text, kept) = body(first.clone(), None);
         let one = write(&store, "a", text).await;
-        decoded.keep(kept, &one);
+        decoded.keep(kept, &one, None);
         assert_eq!(tree(&one).unwrap(), text::parse(&one.value));
         assert!(tree(&one).unwrap()["spec"].is_same(&first["spec"]), "the tree that was encoded");
         // Written by other means since.
@@ -132,9 +183,9 @@ mod tests {
             "metadata": {"name": "a", "labels": {"é": "\"1\""}, "finalizers": ["f"], "annotations": {}},
             "spec": {"list": [1, {"deep": "x"}], "empty": {}}, "status": {"phase": "Pending"}, "type": "text",
         });
-        let (text, kept) = body(&first, None);
+        let (text, kept) = body(first.clone(), None);
         let mut entry = write(&store, "a", text).await;
-        decoded.keep(kept, &entry);
+        decoded.keep(kept, &entry, None);
         for step in 0..4 {
             let mut next = value(&entry);
             match step {
@@ -144,10 +195,10 @@ mod tests {
                 _ => next["metadata"]["labels"]["more"] = "y".into(),
             }
             let plain = text::body(&next);
-            let (text, kept) = body(&next, Some(&entry));
+            let (text, kept) = body(next, Some(&entry));
             assert_eq!(text.bytes, plain.bytes, "step {step}");
-            entry = write(&store, "a", text).await;
-            decoded.keep(kept, &entry);
+            let before = std::mem::replace(&mut entry, write(&store, "a", text).await);
+            decoded.keep(kept, &entry, Some(&before));
         }
     }
 
@@ -157,27 +208,34 @@ mod tests {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
         let numbers =
             json!({"metadata": {"name": "a"}, "numbers": [9.044889105823873e-279, -7.312715117751976e-237, 0.1]});
-        let (text, kept) = body(&numbers, None);
+        let (text, kept) = body(numbers, None);
         let entry = write(&store, "a", text).await;
-        decoded.keep(kept, &entry);
+        decoded.keep(kept, &entry, None);
         assert_eq!(tree(&entry).unwrap(), text::parse(&entry.value));
     }
 
     #[tokio::test]
-    async fn old_and_large_objects_are_not_kept() {
+    async fn the_last_writes_are_kept_and_of_older_ones_the_newest_of_each_object() {
         let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
+        let spec = json!({"metadata": {"name": "a"}, "spec": {"text": "x".repeat(LARGEST / 2)}});
         let mut entries = Vec::new();
-        for number in 0..MOST + 10 {
-            let (text, kept) = body(&json!({"metadata": {"name": "a"}, "spec": {"n": number}}), None);
-            let entry = write(&store, &number.to_string(), text).await;
-            decoded.keep(kept, &entry);
+        for number in 0..LAST_WRITES + 10 {
+            let name = if number < 2 { 0 } else { number }.to_string();
+            let before = store.get(&name);
+            let (text, kept) = body(spec.clone(), before.as_deref());
+            let entry = write(&store, &name, text).await;
+            decoded.keep(kept, &entry, before.as_deref());
             entries.push(entry);
         }
         let kept: Vec<bool> = entries.iter().map(|entry| tree(entry).is_some()).collect();
-        assert_eq!(kept.iter().filter(|kept| **kept).count(), MOST);
-        assert!(!kept[9] && kept[10]);
-        assert!(entries.iter().enumerate().all(|(number, entry)| value(entry)["spec"]["n"] == number));
-        let (_, large) = body(&json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}}), None);
+        assert!(!kept[0] && kept[1..].iter().all(|kept| *kept), "the first one was replaced by the second");
+        assert!(entries.iter().all(|entry| value(entry) == text::parse(&entry.value)));
+        for number in 0..LAST_WRITES + MOST_BYTES * 2 / LARGEST {
+            let (text, kept) = body(spec.clone(), None);
+            decoded.keep(kept, &write(&store, &format!("more-{number}"), text).await, None);
+        }
+        assert!(entries.iter().all(|entry| tree(entry).is_none()), "there were too many bytes after them");
+        let (_, large) = body(json!({"metadata": {"name": "b"}, "spec": {"text": "x".repeat(LARGEST)}}), None);
         assert!(large.is_none());
     }
 }

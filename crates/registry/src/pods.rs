@@ -94,11 +94,11 @@ impl Registry {
             if dry_run || new == old {
                 return Ok(());
             }
-            let (body, tree) = decoded::body(&new, Some(&entry));
+            let (body, tree) = decoded::body(new, Some(&entry));
             let change = Change::Put(body);
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
-                    self.decoded.keep(tree, &written);
+                    self.decoded.keep(tree, &written, Some(&entry));
                     return Ok(());
                 }
                 Err(WriteError::Conflict(_)) => {}

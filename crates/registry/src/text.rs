@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use tally_store::Body;
-use tally_value::{CompactString, Map, Value, write_text};
+use tally_value::{Map, Text, Value, write_text};
 
 /// Every stored text begins with this, followed by the revision and a quote.
 const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
@@ -29,7 +29,7 @@ pub fn body_from<'a>(
 #[derive(Debug)]
 pub struct PlacedPart {
     pub in_metadata: bool,
-    pub name: CompactString,
+    pub name: Text,
     /// From the end of the text, because the revision is put in at its beginning.
     before_end: usize,
     length: usize,
@@ -73,9 +73,10 @@ fn encode<'a>(
     revision: &str,
     known: impl Fn(bool, &str, &Value) -> Option<&'a [u8]>,
 ) -> (Vec<u8>, Vec<PlacedPart>) {
-    let mut out = Vec::with_capacity(2048);
-    let mut parts = Vec::new();
-    let mut write_field = |out: &mut Vec<u8>, in_metadata: bool, name: &CompactString, value: &Value| {
+    // A Pod that has ended, without room to spare: the store copies it.
+    let mut out = Vec::with_capacity(3584);
+    let mut parts = Vec::with_capacity(8);
+    let mut write_field = |out: &mut Vec<u8>, in_metadata: bool, name: &Text, value: &Value| {
         out.push(b',');
         write_text(name, out);
         out.push(b':');

@@ -200,7 +200,7 @@ impl Registry {
                 Outcome::Nothing => return Ok(done(entry.value.clone(), decision.warnings)),
                 Outcome::Put(new) if options.dry_run => return Ok(done(text::unstored(&new), decision.warnings)),
                 Outcome::Put(new) => {
-                    let (body, tree) = decoded::body(&new, Some(&entry));
+                    let (body, tree) = decoded::body(new, Some(&entry));
                     // An object that already exceeds the limit, because it was marked as deleted, may still shrink.
                     if body.bytes.len() > entry.value.len() {
                         check_size(&body)?;
@@ -215,7 +215,7 @@ impl Registry {
             }
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
-                    self.decoded.keep(kept, &written);
+                    self.decoded.keep(kept, &written, Some(&entry));
                     let answer = match answer {
                         None if !target.is_subresource(SCALE) => view::object(target.resource, &written),
                         answer => shown(answer.unwrap_or_else(|| written.value.clone())),

@@ -4,7 +4,7 @@ use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::{CompactString, Map, Number, Value};
+use crate::{Map, Number, Text, Value};
 
 /// Typed structures are read from a value as they would be from its text.
 impl<'de> Deserializer<'de> for &'de Value {
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for AnyMap {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Map, A::Error> {
-        let mut list: Vec<(CompactString, Value)> = Vec::with_capacity(8);
+        let mut list: Vec<(Text, Value)> = Vec::with_capacity(8);
         while let Some(field) = fields.next_entry()? {
             list.push(field);
         }

@@ -3,7 +3,7 @@
 //!
 //! The names are those of `serde_json::Value`, so that code reads the same with either. What differs: `Value::Array` holds
 //! a [`List`] and `Value::Object` a [`Map`], which behave like `&Vec<Value>` and like a sorted map until they are changed;
-//! texts are [`CompactString`]s.
+//! texts are [`Text`]s, short in place and longer ones shared.
 
 mod de;
 mod list;
@@ -15,12 +15,14 @@ mod ser;
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
-pub use compact_str::CompactString;
+use compact_str::CompactString;
+
 pub use list::List;
 pub use map::{Entry, Map};
 pub use object::{Object, SharedView};
 pub use ser::write_text;
 pub use serde_json::Number;
+pub use smol_str::SmolStr as Text;
 
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub enum Value {
@@ -28,7 +30,7 @@ pub enum Value {
     Null,
     Bool(bool),
     Number(Number),
-    String(CompactString),
+    String(Text),
     Array(List),
     Object(Map),
 }
@@ -277,7 +279,7 @@ impl ValueIndex for String {
     }
 }
 
-impl ValueIndex for CompactString {
+impl ValueIndex for Text {
     fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         ValueIndex::find(self.as_str(), value)
     }
@@ -359,8 +361,10 @@ from! {
     Number => value Value::Number(value),
     String => value Value::String(value.into()),
     &String => value Value::String(value.into()),
-    CompactString => value Value::String(value),
-    &CompactString => value Value::String(value.clone()),
+    Text => value Value::String(value),
+    &Text => value Value::String(value.clone()),
+    CompactString => value Value::String(value.as_str().into()),
+    &CompactString => value Value::String(value.as_str().into()),
     &str => value Value::String(value.into()),
     std::borrow::Cow<'_, str> => value Value::String(value.into()),
     List => value Value::Array(value),
@@ -398,7 +402,7 @@ impl<T: Into<Value>> FromIterator<T> for Value {
     }
 }
 
-impl<K: Into<CompactString>, V: Into<Value>> FromIterator<(K, V)> for Value {
+impl<K: Into<Text>, V: Into<Value>> FromIterator<(K, V)> for Value {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(fields: I) -> Value {
         Value::Object(fields.into_iter().collect())
     }
@@ -521,7 +525,24 @@ macro_rules! to_value {
     )+};
 }
 
-to_value!(bool, i32, i64, u8, u16, u32, u64, usize, f64, Number, String, CompactString, List, Map, serde_json::Value);
+to_value!(
+    bool,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    f64,
+    Number,
+    String,
+    Text,
+    CompactString,
+    List,
+    Map,
+    serde_json::Value
+);
 
 impl ToValue for Value {
     fn to_value(&self) -> Value {

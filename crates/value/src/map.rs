@@ -3,26 +3,25 @@
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
-use compact_str::CompactString;
+use ecow::EcoVec;
 
-use crate::Value;
+use crate::{Text, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     /// The beginning of the name: see `prefix`.
     prefix: u64,
-    name: CompactString,
+    name: Text,
     value: Value,
 }
 
 impl Field {
-    fn new(name: CompactString, value: Value) -> Field {
+    fn new(name: Text, value: Value) -> Field {
         Field { prefix: prefix(&name), name, value }
     }
 
-    fn into_pair(self) -> (CompactString, Value) {
+    fn into_pair(self) -> (Text, Value) {
         (self.name, self.value)
     }
 
@@ -31,12 +30,13 @@ impl Field {
     }
 }
 
-type Fields = Vec<Field>;
+/// With its reference count in the same allocation.
+type Fields = EcoVec<Field>;
 
 const FEW: usize = 24;
 
 #[derive(Clone, Debug, Default)]
-pub struct Map(Arc<Fields>);
+pub struct Map(Fields);
 
 /// The first eight bytes of a name as a number, whose order is that of the names. Fields are looked up all the time, and most
 /// differ in it.
@@ -59,12 +59,12 @@ impl Map {
     }
 
     pub fn with_capacity(fields: usize) -> Map {
-        Map(Arc::new(Vec::with_capacity(fields)))
+        Map(EcoVec::with_capacity(fields))
     }
 
     /// Whether both are the same map in memory.
     pub fn is_same(&self, other: &Map) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.as_ptr() == other.0.as_ptr() && self.len() == other.len()
     }
 
     fn find(&self, prefix: u64, name: &str) -> Result<usize, usize> {
@@ -85,8 +85,9 @@ impl Map {
         }
     }
 
-    fn fields(&mut self) -> &mut Fields {
-        Arc::make_mut(&mut self.0)
+    /// Copied if they are shared.
+    fn fields(&mut self) -> &mut [Field] {
+        self.0.make_mut()
     }
 
     pub fn len(&self) -> usize {
@@ -110,12 +111,12 @@ impl Map {
         self.place(name).is_some()
     }
 
-    pub fn insert(&mut self, name: impl Into<CompactString> + AsRef<str>, value: Value) -> Option<Value> {
+    pub fn insert(&mut self, name: impl Into<Text> + AsRef<str>, value: Value) -> Option<Value> {
         let prefix = prefix(name.as_ref());
         match self.find(prefix, name.as_ref()) {
             Ok(at) => Some(std::mem::replace(&mut self.fields()[at].value, value)),
             Err(at) => {
-                self.fields().insert(at, Field { prefix, name: name.into(), value });
+                self.0.insert(at, Field { prefix, name: name.into(), value });
                 None
             }
         }
@@ -123,29 +124,29 @@ impl Map {
 
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let at = self.place(name)?;
-        Some(self.fields().remove(at).value)
+        Some(self.0.remove(at).value)
     }
 
-    pub fn retain(&mut self, mut keep: impl FnMut(&CompactString, &mut Value) -> bool) {
-        self.fields().retain_mut(|field| keep(&field.name, &mut field.value));
+    pub fn retain(&mut self, mut keep: impl FnMut(&Text, &mut Value) -> bool) {
+        self.0.retain(|field| keep(&field.name, &mut field.value));
     }
 
-    pub fn entry(&mut self, name: impl Into<CompactString> + AsRef<str>) -> Entry<'_> {
+    pub fn entry(&mut self, name: impl Into<Text> + AsRef<str>) -> Entry<'_> {
         match self.find(prefix(name.as_ref()), name.as_ref()) {
             Ok(at) => Entry { map: self, place: Place::Taken(at) },
             Err(at) => Entry { map: self, place: Place::Free(at, name.into()) },
         }
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&CompactString, &Value)> + ExactSizeIterator + Clone {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Text, &Value)> + ExactSizeIterator + Clone {
         self.0.iter().map(|field| (&field.name, &field.value))
     }
 
-    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&CompactString, &mut Value)> + ExactSizeIterator {
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&Text, &mut Value)> + ExactSizeIterator {
         self.fields().iter_mut().map(|field| (&field.name, &mut field.value))
     }
 
-    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &CompactString> + ExactSizeIterator + Clone {
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &Text> + ExactSizeIterator + Clone {
         self.0.iter().map(|field| &field.name)
     }
 
@@ -160,7 +161,7 @@ impl Map {
 
 enum Place {
     Taken(usize),
-    Free(usize, CompactString),
+    Free(usize, Text),
 }
 
 /// The place of a field, taken or free.
@@ -175,15 +176,14 @@ impl<'a> Entry<'a> {
     }
 
     pub fn or_insert_with(self, make: impl FnOnce() -> Value) -> &'a mut Value {
-        let fields = self.map.fields();
         let at = match self.place {
             Place::Taken(at) => at,
             Place::Free(at, name) => {
-                fields.insert(at, Field::new(name, make()));
+                self.map.0.insert(at, Field::new(name, make()));
                 at
             }
         };
-        &mut fields[at].value
+        &mut self.map.fields()[at].value
     }
 
     pub fn or_default(self) -> &'a mut Value {
@@ -205,7 +205,7 @@ impl Hash for Map {
     }
 }
 
-impl<K: Into<CompactString> + AsRef<str>, V: Into<Value>> Extend<(K, V)> for Map {
+impl<K: Into<Text> + AsRef<str>, V: Into<Value>> Extend<(K, V)> for Map {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, fields: I) {
         for (name, value) in fields {
             self.insert(name, value.into());
@@ -213,10 +213,10 @@ impl<K: Into<CompactString> + AsRef<str>, V: Into<Value>> Extend<(K, V)> for Map
     }
 }
 
-impl<K: Into<CompactString>, V: Into<Value>> FromIterator<(K, V)> for Map {
+impl<K: Into<Text>, V: Into<Value>> FromIterator<(K, V)> for Map {
     /// Of two fields with the same name the later one stays.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(fields: I) -> Map {
-        let mut sorted: Fields =
+        let mut sorted: Vec<Field> =
             fields.into_iter().map(|(name, value)| Field::new(name.into(), value.into())).collect();
         let order = |one: &Field, other: &Field| one.order(other.prefix, &other.name);
         if !sorted.is_sorted_by(|one, other| order(one, other).is_lt()) {
@@ -230,28 +230,28 @@ impl<K: Into<CompactString>, V: Into<Value>> FromIterator<(K, V)> for Map {
                 twice
             });
         }
-        Map(Arc::new(sorted))
+        Map(sorted.into())
     }
 }
 
-impl<K: Into<CompactString>, V: Into<Value>, const N: usize> From<[(K, V); N]> for Map {
+impl<K: Into<Text>, V: Into<Value>, const N: usize> From<[(K, V); N]> for Map {
     fn from(fields: [(K, V); N]) -> Map {
         fields.into_iter().collect()
     }
 }
 
 impl IntoIterator for Map {
-    type Item = (CompactString, Value);
-    type IntoIter = std::iter::Map<std::vec::IntoIter<Field>, fn(Field) -> (CompactString, Value)>;
+    type Item = (Text, Value);
+    type IntoIter = std::iter::Map<ecow::vec::IntoIter<Field>, fn(Field) -> (Text, Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        Arc::unwrap_or_clone(self.0).into_iter().map(Field::into_pair)
+        self.0.into_iter().map(Field::into_pair)
     }
 }
 
 impl<'a> IntoIterator for &'a Map {
-    type Item = (&'a CompactString, &'a Value);
-    type IntoIter = std::iter::Map<std::slice::Iter<'a, Field>, fn(&'a Field) -> (&'a CompactString, &'a Value)>;
+    type Item = (&'a Text, &'a Value);
+    type IntoIter = std::iter::Map<std::slice::Iter<'a, Field>, fn(&'a Field) -> (&'a Text, &'a Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter().map(|field| (&field.name, &field.value))
@@ -259,9 +259,8 @@ impl<'a> IntoIterator for &'a Map {
 }
 
 impl<'a> IntoIterator for &'a mut Map {
-    type Item = (&'a CompactString, &'a mut Value);
-    type IntoIter =
-        std::iter::Map<std::slice::IterMut<'a, Field>, fn(&'a mut Field) -> (&'a CompactString, &'a mut Value)>;
+    type Item = (&'a Text, &'a mut Value);
+    type IntoIter = std::iter::Map<std::slice::IterMut<'a, Field>, fn(&'a mut Field) -> (&'a Text, &'a mut Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.fields().iter_mut().map(|field| (&field.name, &mut field.value))

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time};
-use tally_value::CompactString;
+use tally_value::Text;
 
 pub struct Read {
     /// `2024-01-01T00:00:00Z`; a fraction of a second is kept, without trailing zeros. A time in microseconds always
@@ -65,10 +65,9 @@ pub fn is_canonical(text: &str) -> bool {
 }
 
 /// Removes the fraction of a second from a time that `read` wrote.
-pub fn truncate(text: &mut CompactString) {
+pub fn truncate(text: &mut Text) {
     if let Some(point) = text.find('.') {
-        text.truncate(point);
-        text.push('Z');
+        *text = format!("{}Z", &text[..point]).into();
     }
 }
 

@@ -59,13 +59,13 @@ impl Tree {
     pub fn of(value: Value) -> Self {
         let content = match value {
             Value::Array(items) => TreeContent::List(items.into_iter().map(Self::of).collect()),
-            Value::Object(map) => {
-                TreeContent::Map(map.into_iter().map(|(key, value)| (key.into(), Self::of(value))).collect())
-            }
+            Value::Object(map) => TreeContent::Map(
+                map.into_iter().map(|(key, value)| (String::from(key).into(), Self::of(value))).collect(),
+            ),
             Value::Null => TreeContent::Scalar(JsonNode::Null),
             Value::Bool(truth) => TreeContent::Scalar(JsonNode::Bool(truth)),
             Value::Number(number) => TreeContent::Scalar(JsonNode::Number(number.to_string().into())),
-            Value::String(text) => TreeContent::Scalar(JsonNode::Text(text.into())),
+            Value::String(text) => TreeContent::Scalar(JsonNode::Text(String::from(text).into())),
         };
         Self { position: Position::default(), content }
     }
@@ -301,7 +301,7 @@ impl<'de, P: Locate> Visitor<'de> for TreeVisitor<P> {
     }
 
     fn visit_string<E>(self, text: String) -> Result<TreeContent<P>, E> {
-        Ok(TreeContent::Scalar(JsonNode::Text(text.into())))
+        Ok(TreeContent::Scalar(JsonNode::Text(String::from(text).into())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<TreeContent<P>, A::Error> {

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use tally_value::{CompactString, Map, Value};
+use tally_value::{Map, Text, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
 use crate::decode::conformed::{Patch, leave_out_where_patched};
@@ -101,7 +101,7 @@ fn needs_no_conforming(structure: &Struct, value: &mut Value, patch: &impl Patch
 #[derive(Default)]
 struct Untouched {
     fields: Map,
-    within: Vec<(CompactString, Map)>,
+    within: Vec<(Text, Map)>,
 }
 
 impl Untouched {

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use tally_value::{CompactString, Value};
+use tally_value::{Text, Value};
 
 use super::duplicates;
 use crate::decode::MAX_BODY;
@@ -189,7 +189,7 @@ fn unescape(step: &str) -> Cow<'_, str> {
 
 /// Roughly the bytes of its text.
 fn weight(value: &Value) -> usize {
-    let entry = |(key, value): (&CompactString, &Value)| key.len() + 4 + weight(value);
+    let entry = |(key, value): (&Text, &Value)| key.len() + 4 + weight(value);
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
         Value::String(text) => text.len() + 2,

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tally_value::{CompactString, Map, Value};
+use tally_value::{Map, Text, Value};
 
 use super::golang::{print, type_of};
 use crate::schema::{Field, Shape, Struct, Type, schema};
@@ -121,7 +121,7 @@ fn merge_map(mut original: Object, mut patch: Object, place: MapSchema) -> Resul
     Ok(original)
 }
 
-fn merge_entry(original: &mut Object, mut key: CompactString, value: Value, place: MapSchema) -> Result<(), Problem> {
+fn merge_entry(original: &mut Object, mut key: Text, value: Value, place: MapSchema) -> Result<(), Problem> {
     let deletes = key.starts_with(DELETE_FROM);
     if deletes {
         key = plain_key(&key, DELETE_FROM).ok_or(BAD_DELETE_FROM)?.into();
@@ -166,7 +166,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = keys.as_array().ok_or(BAD_RETAIN_KEYS)?;
     let retained = |key: &str| keys.iter().any(|retained| retained == key);
-    let foreign = |(key, value): (&CompactString, &Value)| {
+    let foreign = |(key, value): (&Text, &Value)| {
         !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !retained(key)
     };
     if patch.iter().any(foreign) {
@@ -178,7 +178,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Problem>
 
 /// Merges the lists whose order the patch specifies.
 fn set_orders(original: &mut Object, patch: &mut Object, place: MapSchema) -> Result<(), Problem> {
-    let ordered: Vec<CompactString> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
+    let ordered: Vec<Text> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for key in ordered {
         let order = match patch.remove(&key) {
             Some(Value::Array(order)) => order,

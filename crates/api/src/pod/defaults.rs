@@ -4,7 +4,7 @@
 //! template must stay as its author wrote it, or two servers of different versions would disagree about whether it
 //! changed.
 
-use tally_value::{CompactString, Map, Value, json};
+use tally_value::{Map, Text, Value, json};
 
 use crate::quantity::{Quantity, canonical};
 
@@ -179,7 +179,7 @@ fn pod_level_requests(spec: &mut Object) {
     let limits = spec.get("resources").and_then(|resources| resources.get("limits")).and_then(Value::as_object);
     let Some(limits) = limits.filter(|limits| !limits.is_empty()).cloned() else { return };
     let whole = Value::Object(std::mem::take(spec));
-    let sums: Vec<(CompactString, Value)> = container_sums(&whole, "requests")
+    let sums: Vec<(Text, Value)> = container_sums(&whole, "requests")
         .into_iter()
         .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
         .map(|(name, sum)| (name.into(), sum.to_string().into()))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tally_value::{CompactString, Value};
+use tally_value::{Text, Value};
 
 use super::ids::{self, PodIds};
 use super::{RulesVersion, SecurityLevel, SecurityPolicy};
@@ -300,11 +300,7 @@ fn volume_name(volume: &tally_value::Map) -> &str {
 
 fn volume_types(pod: &Pod<'_>) -> Option<Violation> {
     let kind = |volume: &tally_value::Map| {
-        volume
-            .keys()
-            .map(CompactString::as_str)
-            .find(|key| *key != "name" && !VOLUME_TYPES.contains(key))
-            .map(str::to_owned)
+        volume.keys().map(Text::as_str).find(|key| *key != "name" && !VOLUME_TYPES.contains(key)).map(str::to_owned)
     };
     let forbidden: Vec<_> = pod.volumes().filter_map(|volume| Some((volume_name(volume), kind(volume)?))).collect();
     if forbidden.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tally_value::{CompactString, Value};
+use tally_value::{Text, Value};
 
 use super::row::{NONE, Row, or};
 use super::{AGE, Column, NAME};
@@ -289,7 +289,7 @@ fn quota(row: &Row, of_limits: bool) -> Value {
         let used = row.object.pointer("/status/used").and_then(|used| used.get(name)).and_then(Value::as_str);
         (name, format!("{name}: {}/{}", used.unwrap_or("0"), hard.as_str().unwrap_or("0")))
     });
-    let shown: std::collections::BTreeMap<&CompactString, String> = shown.collect();
+    let shown: std::collections::BTreeMap<&Text, String> = shown.collect();
     shown.into_values().collect::<Vec<_>>().join(", ").into()
 }
 

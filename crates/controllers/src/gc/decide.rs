@@ -136,7 +136,7 @@ pub fn call(
     decision: &Decision,
     mutation: impl Mutation,
 ) -> Option<Call> {
-    let revision = node.revision.to_string();
+    let revision = || node.revision.to_string();
     let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
         let references: Vec<Value> = owners.iter().map(entry).collect();
         json!({"metadata": {"uid": uid, "ownerReferences": references}})
@@ -156,7 +156,7 @@ pub fn call(
         // At this revision only: it may have another owner since.
         Decision::Delete(policy) => {
             let by_name = mutation.injects(Bug::CollectsByName);
-            let preconditions = (!by_name).then(|| json!({"uid": uid, "resourceVersion": revision}));
+            let preconditions = (!by_name).then(|| json!({"uid": uid, "resourceVersion": revision()}));
             let policy = policy.name();
             let body = json!({
                 "apiVersion": "v1", "kind": "DeleteOptions",
@@ -166,7 +166,7 @@ pub fn call(
         }
         Decision::Finish(finalizer) => {
             let stay: Vec<_> = node.finalizers.iter().filter(|known| *known != finalizer).collect();
-            let metadata = json!({"uid": uid, "resourceVersion": revision, "finalizers": stay});
+            let metadata = json!({"uid": uid, "resourceVersion": revision(), "finalizers": stay});
             (Verb::MergePatch, json!({"metadata": metadata}))
         }
     };

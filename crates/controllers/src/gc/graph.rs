@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use tally_core::ids::{ObjectUid, Revision};
+use tally_core::pod::PodView;
 
-use tally_runtime::cache::{Meta, Owner};
+use tally_runtime::cache::Meta;
 use tally_runtime::controller::Kind;
 
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -33,6 +34,67 @@ pub struct GraphNode {
     pub reported: bool,
     pub queued: bool,
     seen: u32,
+}
+
+/// What ownership needs of an object, as it is now.
+pub struct Observed<'a> {
+    pub uid: ObjectUid,
+    pub namespace: &'a CompactString,
+    pub name: &'a CompactString,
+    pub revision: Revision,
+    pub deleting: bool,
+    pub finalizers: &'a [CompactString],
+    pub owners: Vec<ObservedOwner<'a>>,
+}
+
+pub struct ObservedOwner<'a> {
+    pub uid: ObjectUid,
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    pub name: &'a CompactString,
+    pub blocks: bool,
+}
+
+impl<'a> From<&'a Meta> for Observed<'a> {
+    fn from(meta: &'a Meta) -> Self {
+        let owners = meta.owner_references.iter().map(|owner| ObservedOwner {
+            uid: ObjectUid::new(&owner.uid),
+            api_version: &owner.api_version,
+            kind: &owner.kind,
+            name: &owner.name,
+            blocks: owner.block_owner_deletion,
+        });
+        Self {
+            uid: ObjectUid::new(&meta.uid),
+            namespace: &meta.namespace,
+            name: &meta.name,
+            revision: meta.revision(),
+            deleting: meta.deleting(),
+            finalizers: &meta.finalizers,
+            owners: owners.collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a PodView> for Observed<'a> {
+    fn from(pod: &'a PodView) -> Self {
+        let owners = pod.owners.iter().map(|owner| ObservedOwner {
+            uid: owner.uid.clone(),
+            api_version: &owner.api_version,
+            kind: &owner.kind,
+            name: &owner.name,
+            blocks: owner.blocks_deletion,
+        });
+        Self {
+            uid: pod.uid.clone().into(),
+            namespace: &pod.namespace,
+            name: &pod.name,
+            revision: pod.revision,
+            deleting: pod.deleting(),
+            finalizers: &pod.finalizers,
+            owners: owners.collect(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,27 +302,27 @@ impl Graph {
         }
     }
 
-    pub fn observe(&mut self, kind: u16, meta: &Meta) -> Effect {
-        let uid = ObjectUid::new(&meta.uid);
+    pub fn observe(&mut self, kind: u16, object: &Observed<'_>) -> Effect {
+        let uid = object.uid.clone();
         let seen = self.streams[usize::from(kind)].epoch;
         if let Some(known) = self.nodes.get_mut(&uid)
-            && known.revision > meta.revision()
+            && known.revision > object.revision
         {
             known.seen = seen;
             return Effect::default();
         }
-        let owners = self.references(kind, meta);
-        let policy = Policy::of(&meta.finalizers);
-        let waits = meta.deleting() && policy != Policy::Background;
+        let owners = self.references(kind, object);
+        let policy = Policy::of(object.finalizers);
+        let waits = object.deleting && policy != Policy::Background;
         let mut node = GraphNode {
             kind,
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            revision: meta.revision(),
-            deleting: meta.deleting(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            revision: object.revision,
+            deleting: object.deleting,
             policy,
-            finalizers: if waits { meta.finalizers.clone() } else { Vec::new() },
-            waits_since: meta.revision(),
+            finalizers: if waits { object.finalizers.to_vec() } else { Vec::new() },
+            waits_since: object.revision,
             owners,
             reported: false,
             queued: false,
@@ -335,48 +397,47 @@ impl Graph {
         }
     }
 
-    fn references(&self, kind: u16, meta: &Meta) -> Vec<OwnerRef> {
-        let mut references: Vec<OwnerRef> = Vec::with_capacity(meta.owner_references.len());
-        for owner in &meta.owner_references {
-            let uid = ObjectUid::new(&owner.uid);
+    fn references(&self, kind: u16, object: &Observed<'_>) -> Vec<OwnerRef> {
+        let mut references: Vec<OwnerRef> = Vec::with_capacity(object.owners.len());
+        for owner in &object.owners {
             // A UID belongs to one owner: of two references to it, at most one is correct.
-            match references.iter_mut().find(|known| known.uid == uid) {
-                Some(known) => known.blocks |= owner.block_owner_deletion,
+            match references.iter_mut().find(|known| known.uid == owner.uid) {
+                Some(known) => known.blocks |= owner.blocks,
                 None => {
-                    let claim = self.claim(kind, meta, owner, &uid);
-                    references.push(OwnerRef { uid, claim, blocks: owner.block_owner_deletion });
+                    let claim = self.claim(kind, object, owner);
+                    references.push(OwnerRef { uid: owner.uid.clone(), claim, blocks: owner.blocks });
                 }
             }
         }
         references
     }
 
-    fn claim(&self, kind: u16, meta: &Meta, owner: &Owner, uid: &ObjectUid) -> Claim {
+    fn claim(&self, kind: u16, object: &Observed<'_>, owner: &ObservedOwner<'_>) -> Claim {
         // Not its own dependent, or it would wait for its own deletion.
-        if *uid == ObjectUid::new(&meta.uid) {
+        if owner.uid == object.uid {
             return Claim::Itself;
         }
         let (group, _) = owner.api_version.rsplit_once('/').unwrap_or_default();
         let is = |known: &Kind| known.kind == owner.kind && known.group == group;
         // Nearly always the dependents of an owner agree about its place, and share it.
-        if let Some(place) = self.owned.get(uid).and_then(|owned| owned.place.as_ref())
+        if let Some(place) = self.owned.get(&owner.uid).and_then(|owned| owned.place.as_ref())
             && is(&self.kinds[usize::from(place.kind)])
-            && (&*place.name, &*place.namespace) == (&*owner.name, self.home(place.kind, meta))
+            && (&place.name, &*place.namespace) == (owner.name, self.home(place.kind, object))
         {
             return Claim::At(place.clone());
         }
         let Some(found) = self.kinds.iter().position(is).and_then(|at| u16::try_from(at).ok()) else {
             return Claim::Unknown;
         };
-        let namespace = self.home(found, meta).into();
+        let namespace = self.home(found, object).into();
         let place = Arc::new(OwnerLocation { kind: found, namespace, name: owner.name.clone() });
         let misplaced = self.kinds[usize::from(found)].namespaced && !self.kinds[usize::from(kind)].namespaced;
         if misplaced { Claim::Misplaced(place) } else { Claim::At(place) }
     }
 
     /// The namespace in which an owner of this kind must be.
-    fn home<'a>(&self, kind: u16, dependent: &'a Meta) -> &'a str {
-        if self.kinds[usize::from(kind)].namespaced { &dependent.namespace } else { "" }
+    fn home<'a>(&self, kind: u16, dependent: &Observed<'a>) -> &'a str {
+        if self.kinds[usize::from(kind)].namespaced { dependent.namespace } else { "" }
     }
 
     pub fn standing(&self, owner: &OwnerRef) -> Standing {

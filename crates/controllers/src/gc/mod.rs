@@ -21,10 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tally_core::ids::{ObjectUid, Revision};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use decide::{Decision, call, decide, misplaced_owner};
-use graph::{Effect, Graph, Look, OwnerLocation};
+use graph::{Effect, Graph, Look, Observed, OwnerLocation};
 use tally_runtime::cache::{Meta, RequestsInFlight, retry_at};
 use tally_runtime::controller::{Controller, Input, Kind, Object, Outbox, Reply, Stream, bring_forward};
 
@@ -79,6 +80,15 @@ fn meta(object: &Object) -> Option<Meta> {
     Meta::of(object).filter(|meta| !meta.uid.is_empty())
 }
 
+/// Tells `read` what ownership needs of an object. None: its metadata cannot be decoded.
+fn observed<T>(kind: Kind, object: &Object, read: impl FnOnce(&Observed<'_>) -> T) -> Option<T> {
+    // The view of a Pod is there already, or another controller will use it.
+    match if kind == Kind::POD { PodView::of(object).ok() } else { None } {
+        Some(pod) => Some(read(&Observed::from(&*pod))),
+        None => meta(object).map(|meta| read(&Observed::from(&meta))),
+    }
+}
+
 impl GarbageCollector {
     /// Follows these kinds. An owner of another kind is assumed to exist; an object of another kind is never deleted.
     pub fn new(kinds: Vec<Kind>) -> Self {
@@ -99,14 +109,11 @@ impl<S: Mutation> GarbageCollector<S> {
         }
     }
 
-    fn observed(&mut self, kind: u16, object: &Object) {
-        // The server has stored it, so it exists; but its metadata cannot be decoded.
-        let Some(meta) = meta(object) else { return };
-        self.graph.reaches(kind, meta.revision());
-        let uid = ObjectUid::new(&meta.uid);
-        let effect = self.graph.observe(kind, &meta);
-        self.spread(&uid, effect);
-        self.enqueue(&uid);
+    fn observed(&mut self, kind: u16, object: &Observed<'_>) {
+        self.graph.reaches(kind, object.revision);
+        let effect = self.graph.observe(kind, object);
+        self.spread(&object.uid, effect);
+        self.enqueue(&object.uid);
     }
 
     fn removed(&mut self, uid: &ObjectUid) {
@@ -310,12 +317,17 @@ impl<S: Mutation> Controller for GarbageCollector<S> {
         match input {
             Input::Init(kind) => self.graph.kind(kind).into_iter().for_each(|kind| self.graph.list_begins(kind)),
             Input::Apply(kind, object) => {
-                self.graph.kind(kind).into_iter().for_each(|kind| self.observed(kind, &object));
+                if let Some(number) = self.graph.kind(kind) {
+                    // The server has stored it, so it exists, even if its metadata cannot be decoded.
+                    observed(kind, &object, |object| self.observed(number, object));
+                }
             }
             Input::Delete(kind, object) => {
-                if let (Some(kind), Some(meta)) = (self.graph.kind(kind), meta(&object)) {
-                    self.graph.reaches(kind, meta.revision());
-                    self.removed(&ObjectUid::new(&meta.uid));
+                if let Some(number) = self.graph.kind(kind) {
+                    observed(kind, &object, |object| {
+                        self.graph.reaches(number, object.revision);
+                        self.removed(&object.uid);
+                    });
                 }
             }
             Input::InitDone(kind, at) => {

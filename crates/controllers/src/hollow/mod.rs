@@ -39,10 +39,11 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use plan::{Step, plan};
-use pod::{Container, Pod};
+use pod::{Container, Deletion, Pod};
 use report::Facts;
 use tally_runtime::cache::{RequestsInFlight, retry_at};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Reply, Stream, Verb, bring_forward};
@@ -224,19 +225,25 @@ impl<S: Mutation> Hollow<S> {
 
     /// Takes over a Pod as it is now, and determines its next step.
     fn pod_observed(&mut self, object: &Object, now: Timestamp) {
-        let Some(pod) = Pod::read(object) else { return };
-        let Some(number) = nodes::number(&pod.node).filter(|number| (*number as usize) < self.nodes.len()) else {
+        let Ok(seen) = PodView::of(object) else { return };
+        let Some(number) = nodes::number(&seen.node_name).filter(|number| (*number as usize) < self.nodes.len()) else {
             return;
         };
-        let known = self.pods.get_mut(&pod.uid);
+        let known = self.pods.get_mut(&seen.uid);
         let mut reported_at = None;
         if let Some(live) = known {
             live.epoch = self.pod_epoch;
-            if live.revision > pod.revision {
+            if live.revision > seen.revision {
                 return;
             }
             reported_at = live.reported_at;
         }
+        // It needs no decoding to be forgotten.
+        if seen.phase.is_terminal() && !Deletion::of(&seen).is_some_and(|deletion| deletion.graceful) {
+            self.forget(&seen.uid);
+            return;
+        }
+        let Some(pod) = Pod::read(&seen, object) else { return };
         let Some(due) = plan(&pod, reported_at, now) else {
             self.forget(&pod.uid);
             return;
@@ -439,7 +446,7 @@ impl<S: Mutation> Controller for Hollow<S> {
             Input::Init(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
             Input::Apply(Kind::POD, object) => self.pod_observed(&object, now),
             Input::Delete(Kind::POD, object) => {
-                if let Some(pod) = Pod::read(&object) {
+                if let Ok(pod) = PodView::of(&object) {
                     self.forget(&pod.uid);
                 }
             }

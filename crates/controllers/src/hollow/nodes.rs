@@ -17,8 +17,10 @@ pub fn name(node: u32) -> String {
 
 /// The number of a hollow node, if this is the name of one.
 pub fn number(node: &str) -> Option<u32> {
-    let number = node.strip_prefix("hollow-")?.parse().ok()?;
-    (name(number) == node).then_some(number)
+    let digits = node.strip_prefix("hollow-")?;
+    // As `name` writes it: without a sign, and without zeros in front.
+    let canonical = !digits.starts_with(['+', '0']) || digits == "0";
+    digits.parse().ok().filter(|_| canonical)
 }
 
 /// An address at which no host responds; it never changes.

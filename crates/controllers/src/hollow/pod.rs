@@ -1,12 +1,11 @@
-//! The fields of a Pod that a hollow node uses, decoded from the whole object and soon dropped.
+//! The fields of a Pod that a hollow node uses, as long as the Pod has not ended.
 
 use std::collections::BTreeMap;
 
 use compact_str::CompactString;
 use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
-use tally_core::indexes::{count_from_annotation, index_from_annotation};
-use tally_core::pod::{FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, Phase};
+use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::Object;
 
@@ -17,7 +16,6 @@ pub struct Pod {
     pub uid: PodUid,
     pub namespace: CompactString,
     pub name: CompactString,
-    pub node: CompactString,
     pub revision: Revision,
     pub generation: i64,
     pub deletion: Option<Deletion>,
@@ -74,16 +72,23 @@ pub enum Role {
     Main,
 }
 
+impl Deletion {
+    pub fn of(seen: &PodView) -> Option<Self> {
+        let grace = seen.deletion_grace.unwrap_or(0);
+        seen.deletion_asked_at.map(|asked_at| Self {
+            asked_at,
+            ends_at: asked_at + Span::from_seconds(grace),
+            graceful: grace > 0,
+        })
+    }
+}
+
 impl Pod {
-    /// None: not a Pod, or one that is bound to no node.
-    pub fn read(object: &Object) -> Option<Self> {
+    /// None: it cannot be decoded.
+    pub fn read(seen: &PodView, object: &Object) -> Option<Self> {
         let Wire { metadata, spec, status } = object.read().ok()?;
-        let node = spec.node_name.filter(|node| !node.is_empty())?;
         let status = status.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let annotation = |key: &str| annotations.get(key).map(CompactString::as_str);
-        let index = annotation(INDEX_ANNOTATION).and_then(index_from_annotation);
-        let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
         let init = spec.init_containers.unwrap_or_default().into_iter().map(|container| {
             let sidecar = container.restart_policy.as_deref() == Some("Always");
             container.with(if sidecar { Role::Sidecar } else { Role::Init })
@@ -91,17 +96,12 @@ impl Pod {
         let main = spec.containers.unwrap_or_default().into_iter().map(|container| container.with(Role::Main));
         let first = status.container_statuses.unwrap_or_default().into_iter().next().unwrap_or_default();
         Some(Self {
-            uid: PodUid::new(&metadata.uid),
-            namespace: metadata.namespace,
-            name: metadata.name,
-            node,
-            revision: Revision(metadata.resource_version.parse().ok()?),
-            generation: metadata.generation.unwrap_or(0),
-            deletion: metadata.deletion_timestamp.map(|ends_at| Deletion {
-                asked_at: ends_at - Span::from_seconds(grace),
-                ends_at,
-                graceful: grace > 0,
-            }),
+            uid: seen.uid.clone(),
+            namespace: seen.namespace.clone(),
+            name: seen.name.clone(),
+            revision: seen.revision,
+            generation: seen.generation.unwrap_or(0),
+            deletion: Deletion::of(seen),
             restart_policy: match spec.restart_policy.as_deref() {
                 Some("Never") => RestartPolicy::Never,
                 Some("OnFailure") => RestartPolicy::OnFailure,
@@ -109,19 +109,13 @@ impl Pod {
             },
             active_deadline: spec.active_deadline_seconds.map(Span::from_seconds),
             containers: init.chain(main).collect(),
-            phase: match status.phase.as_deref() {
-                Some("Running") => Phase::Running,
-                Some("Succeeded") => Phase::Succeeded,
-                Some("Failed") => Phase::Failed,
-                _ => Phase::Pending,
-            },
-            scheduled: status.conditions.unwrap_or_default().iter().any(|condition| condition.kind == "PodScheduled"),
+            phase: seen.phase,
+            scheduled: seen.conditions.iter().any(|(kind, _)| kind == "PodScheduled"),
             started_at: status.start_time,
             restarts: first.restart_count.unwrap_or(0),
             state: first.state(),
-            earlier_attempts: count_from_annotation(annotation(FAILURE_COUNT_ANNOTATION))
-                .saturating_add(count_from_annotation(annotation(IGNORED_FAILURE_COUNT_ANNOTATION))),
-            script: Script::read(annotations.iter().map(|(key, text)| (key.as_str(), text.as_str())), index),
+            earlier_attempts: seen.failure_count.saturating_add(seen.ignored_failure_count),
+            script: Script::read(annotations.iter().map(|(key, text)| (key.as_str(), text.as_str())), seen.index),
         })
     }
 }
@@ -134,23 +128,13 @@ struct Wire {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Metadata {
-    #[serde(default)]
-    namespace: CompactString,
-    name: CompactString,
-    uid: CompactString,
-    resource_version: CompactString,
-    generation: Option<i64>,
-    deletion_timestamp: Option<Timestamp>,
-    deletion_grace_period_seconds: Option<i64>,
     annotations: Option<BTreeMap<CompactString, CompactString>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
-    node_name: Option<CompactString>,
     restart_policy: Option<CompactString>,
     active_deadline_seconds: Option<i64>,
     containers: Option<Vec<WireContainer>>,
@@ -175,16 +159,8 @@ impl WireContainer {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
-    phase: Option<CompactString>,
     start_time: Option<Timestamp>,
-    conditions: Option<Vec<Condition>>,
     container_statuses: Option<Vec<ContainerStatus>>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type", default)]
-    kind: CompactString,
 }
 
 #[derive(Default, Deserialize)]

@@ -25,6 +25,7 @@ use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
 use crate::wire::{self, Action, Answer, Object};
@@ -527,7 +528,7 @@ impl<S: Mutation> Controller for JobController<S> {
                 Ok(job) => self.observe(Object::Job(Arc::new(self.gated(Arc::unwrap_or_clone(job)))), now, out),
                 Err(_) => self.observe_unreadable(Resource::Jobs, &object, now, out),
             },
-            Input::Apply(Kind::POD, object) => match wire::pod(&object) {
+            Input::Apply(Kind::POD, object) => match PodView::of(&object) {
                 Ok(pod) => self.observe(Object::Pod(pod), now, out),
                 Err(_) => self.observe_unreadable(Resource::Pods, &object, now, out),
             },
@@ -541,7 +542,7 @@ impl<S: Mutation> Controller for JobController<S> {
                 }
             }
             Input::Delete(Kind::POD, object) => {
-                if let Ok(pod) = wire::pod(&object) {
+                if let Ok(pod) = PodView::of(&object) {
                     self.pod_gone(&pod, now, out);
                     self.pods_reached(pod.revision, now, out);
                 } else if let Some(meta) = Meta::of(&object) {

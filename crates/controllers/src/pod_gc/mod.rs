@@ -15,13 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
 use tally_core::gates::{FeatureGates, Gate};
+use tally_core::ids::PodUid;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
-use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, with_condition};
+use crate::pod_cache::{CachedPod, KnownPod, PodCache};
+use tally_runtime::cache::{CacheChange, ObjectCache, RequestsInFlight, with_condition};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Reply, Stream, Verb, bring_forward};
 use tally_value::{Value, json};
-use view::{ObservedNode, Pod, read_node, read_pod};
+use view::{ObservedNode, Pod, read_node};
 
 /// The maximum number of Pods and nodes processed at a time. The loss of a large node must not displace all other
 /// requests.
@@ -50,19 +53,17 @@ impl Default for PodGcOptions {
     }
 }
 
-type Key = (CompactString, CompactString);
-
 pub struct PodGc<S = NoMutation> {
     mutation: S,
     options: PodGcOptions,
-    pods: ObjectCache<Pod>,
+    pods: PodCache<Pod>,
     nodes: ObjectCache<ObservedNode>,
     /// Pods by the name of their node.
-    by_node: BTreeMap<CompactString, BTreeSet<Key>>,
+    by_node: BTreeMap<CompactString, BTreeSet<PodUid>>,
     /// Deleted, and never assigned to a node.
-    unscheduled: BTreeSet<Key>,
+    unscheduled: BTreeSet<PodUid>,
     /// Ended, and not deleted. Evicted ones first, then the oldest.
-    ended: BTreeSet<(bool, Timestamp, Key)>,
+    ended: BTreeSet<(bool, Timestamp, PodUid)>,
     /// Nodes that Pods name and that have not been observed.
     missing: BTreeMap<CompactString, Missing>,
     quarantines: BTreeSet<(Timestamp, CompactString)>,
@@ -73,7 +74,7 @@ pub struct PodGc<S = NoMutation> {
     /// The work of this round.
     todo: BTreeSet<Task>,
     /// Pods with a request in flight, by UID: at most one at a time for each Pod.
-    busy: BTreeSet<CompactString>,
+    busy: BTreeSet<PodUid>,
     /// Nodes that are being read. Of two responses about one node the older may arrive last, and would be believed.
     looking: BTreeSet<CompactString>,
     asked: RequestsInFlight<PodGcRequest>,
@@ -82,7 +83,7 @@ pub struct PodGc<S = NoMutation> {
 /// In the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    End(Key, Reason),
+    End(PodUid, Reason),
     Confirm(CompactString),
 }
 
@@ -102,8 +103,8 @@ enum Missing {
 }
 
 enum PodGcRequest {
-    Fail { key: Key, uid: CompactString },
-    Delete { uid: CompactString },
+    Fail { uid: PodUid, namespace: CompactString, name: CompactString },
+    Delete { uid: PodUid },
     ObservedNode(CompactString),
 }
 
@@ -118,7 +119,7 @@ impl<S: Mutation> PodGc<S> {
         Self {
             mutation,
             options,
-            pods: ObjectCache::default(),
+            pods: PodCache::default(),
             nodes: ObjectCache::default(),
             by_node: BTreeMap::new(),
             unscheduled: BTreeSet::new(),
@@ -139,35 +140,52 @@ impl<S: Mutation> PodGc<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Some(pod) = read_pod(object) else { return };
-        let key = pod.key();
-        match self.pods.observe(pod) {
-            CacheChange::Stale => return,
-            CacheChange::New => {}
-            CacheChange::Changed(old) => self.forget(&old),
+        let Ok(seen) = PodView::of(object) else { return };
+        let uid = &seen.uid;
+        match self.pods.observe(&seen) {
+            KnownPod::Newer => return,
+            KnownPod::Earlier(pod) if pod.stays_ended(&seen) => return,
+            KnownPod::Earlier(pod) => {
+                let old = std::mem::replace(pod, Pod::of(&seen));
+                self.unlist(uid, &old);
+                if old.node != seen.node_name {
+                    self.leave(uid, &old.node);
+                }
+            }
+            KnownPod::Nothing => {
+                if let Some((namesake, old)) = self.pods.insert(&seen, Pod::of(&seen)) {
+                    self.forget(&namesake, &old);
+                }
+            }
         }
-        let Some(pod) = self.pods.get(&key.0, &key.1) else { return };
-        self.ended.extend(pod.place_among_ended());
+        let Some(CachedPod { kept: pod, .. }) = self.pods.get(uid) else { return };
+        self.ended.extend(pod.place_among_ended(uid));
         if !pod.node.is_empty() {
-            self.by_node.entry(pod.node.clone()).or_default().insert(key);
-        } else if pod.meta.deleting() && !pod.is_done() {
-            self.unscheduled.insert(key);
+            self.by_node.entry(pod.node.clone()).or_default().insert(uid.clone());
+        } else if pod.is_unscheduled() {
+            self.unscheduled.insert(uid.clone());
         }
-        let node = pod.node.clone();
-        self.look_for(&node, now);
-        self.arm(&node, now);
+        self.look_for(&seen.node_name, now);
+        self.arm(&seen.node_name, now);
     }
 
-    fn forget(&mut self, pod: &Pod) {
-        let key = pod.key();
-        self.unscheduled.remove(&key);
-        if let Some(place) = pod.place_among_ended() {
+    fn forget(&mut self, uid: &PodUid, pod: &Pod) {
+        self.unlist(uid, pod);
+        self.leave(uid, &pod.node);
+    }
+
+    fn unlist(&mut self, uid: &PodUid, pod: &Pod) {
+        self.unscheduled.remove(uid);
+        if let Some(place) = pod.place_among_ended(uid) {
             self.ended.remove(&place);
         }
-        if let Some(pods) = self.by_node.get_mut(&pod.node) {
-            pods.remove(&key);
+    }
+
+    fn leave(&mut self, uid: &PodUid, node: &CompactString) {
+        if let Some(pods) = self.by_node.get_mut(node) {
+            pods.remove(uid);
             if pods.is_empty() {
-                self.by_node.remove(&pod.node);
+                self.by_node.remove(node);
             }
         }
     }
@@ -254,29 +272,30 @@ impl<S: Mutation> PodGc<S> {
     }
 
     /// The Pods of a node that must be ended for this reason.
-    fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = &Key> {
-        self.by_node.get(node).into_iter().flatten().filter(move |key| self.due(key, reason).is_some())
+    fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = &PodUid> {
+        self.by_node.get(node).into_iter().flatten().filter(move |uid| self.due(uid, reason).is_some())
     }
 
     /// The Pod, if the reason to end it still holds.
-    fn due(&self, key: &Key, reason: Reason) -> Option<&Pod> {
-        let pod = self.pods.get(&key.0, &key.1).filter(|pod| !pod.is_done())?;
+    fn due(&self, uid: &PodUid, reason: Reason) -> Option<&CachedPod<Pod>> {
+        let known = self.pods.get(uid).filter(|pod| !pod.kept.done)?;
+        let pod = &known.kept;
         let holds = match reason {
             Reason::Orphaned => !pod.node.is_empty() && self.nodes.get("", &pod.node).is_none(),
-            Reason::OutOfService => pod.meta.deleting() && self.out_of_service.contains(&pod.node),
-            Reason::Unscheduled => pod.meta.deleting() && pod.node.is_empty(),
-            Reason::Surplus => pod.place_among_ended().is_some(),
+            Reason::OutOfService => pod.deleting && self.out_of_service.contains(&pod.node),
+            Reason::Unscheduled => pod.deleting && pod.node.is_empty(),
+            Reason::Surplus => pod.place_among_ended(uid).is_some(),
         };
-        holds.then_some(pod)
+        holds.then_some(known)
     }
 
     fn round(&mut self) {
         let surplus = self.ended.iter().take(self.surplus());
-        let mut todo: Vec<_> = surplus.map(|(_, _, key)| Task::End(key.clone(), Reason::Surplus)).collect();
-        todo.extend(self.unscheduled.iter().map(|key| Task::End(key.clone(), Reason::Unscheduled)));
+        let mut todo: Vec<_> = surplus.map(|(_, _, uid)| Task::End(uid.clone(), Reason::Surplus)).collect();
+        todo.extend(self.unscheduled.iter().map(|uid| Task::End(uid.clone(), Reason::Unscheduled)));
         for node in &self.out_of_service {
             let pods = self.of_node(node, Reason::OutOfService);
-            todo.extend(pods.map(|key| Task::End(key.clone(), Reason::OutOfService)));
+            todo.extend(pods.map(|uid| Task::End(uid.clone(), Reason::OutOfService)));
         }
         for (node, missing) in &self.missing {
             if matches!(missing, Missing::Believed) && self.of_node(node, Reason::Orphaned).next().is_some() {
@@ -318,7 +337,7 @@ impl<S: Mutation> PodGc<S> {
             && let Some(task) = self.todo.pop_first()
         {
             match task {
-                Task::End(key, reason) => self.end(key, reason, now, out),
+                Task::End(uid, reason) => self.end(uid, reason, now, out),
                 Task::Confirm(node) if self.mutation.injects(Bug::NodeNotLookedFor) => self.end_pods_of(&node),
                 // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
@@ -333,31 +352,32 @@ impl<S: Mutation> PodGc<S> {
     /// The node is gone: its Pods are to be ended.
     fn end_pods_of(&mut self, node: &str) {
         let pods: Vec<_> = self.of_node(node, Reason::Orphaned).cloned().collect();
-        self.todo.extend(pods.into_iter().map(|key| Task::End(key, Reason::Orphaned)));
+        self.todo.extend(pods.into_iter().map(|uid| Task::End(uid, Reason::Orphaned)));
     }
 
-    fn end(&mut self, key: Key, reason: Reason, now: Timestamp, out: &mut Outbox) {
-        let Some(pod) = self.due(&key, reason) else { return };
-        let uid = pod.meta.uid.clone();
+    fn end(&mut self, uid: PodUid, reason: Reason, now: Timestamp, out: &mut Outbox) {
+        let Some(pod) = self.due(&uid, reason) else { return };
         if self.busy.contains(&uid) {
             return;
         }
         let untold = !self.options.gates.sets_phase_before_deletion();
-        if pod.has_ended() || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
-            self.delete(&key, uid, out);
+        if pod.kept.ended || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
+            let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+            self.delete(uid, &namespace, &name, out);
             return;
         }
-        let call = Call::new(Verb::StrategicPatch, Kind::POD, &key.0, &key.1).subresource("status");
+        let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.namespace, &pod.name).subresource("status");
         let disrupts = self.options.gates.enabled(Gate::PodDisruptionConditions);
-        let call = call.body(&failed(pod, reason, disrupts, now));
+        let call = call.body(&failed(&uid, pod, reason, disrupts, now));
+        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
         self.busy.insert(uid.clone());
-        self.asked.ask(PodGcRequest::Fail { key, uid }, call, out);
+        self.asked.ask(PodGcRequest::Fail { uid, namespace, name }, call, out);
     }
 
-    fn delete(&mut self, key: &Key, uid: CompactString, out: &mut Outbox) {
-        let call = Call::new(Verb::Delete, Kind::POD, &key.0, &key.1).body(&json!({
+    fn delete(&mut self, uid: PodUid, namespace: &str, name: &str, out: &mut Outbox) {
+        let call = Call::new(Verb::Delete, Kind::POD, namespace, name).body(&json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
-            "preconditions": {"uid": uid.as_str()},
+            "preconditions": {"uid": uid.to_string()},
         }));
         self.busy.insert(uid.clone());
         self.asked.ask(PodGcRequest::Delete { uid }, call, out);
@@ -373,10 +393,10 @@ impl<S: Mutation> PodGc<S> {
         }
         match asking {
             // Only a Pod whose failure is stored is deleted.
-            PodGcRequest::Fail { key, uid } => {
+            PodGcRequest::Fail { uid, namespace, name } => {
                 self.busy.remove(&uid);
                 if reply.is_done() {
-                    self.delete(&key, uid, out);
+                    self.delete(uid, &namespace, &name, out);
                 }
             }
             PodGcRequest::Delete { uid } => {
@@ -405,7 +425,8 @@ impl<S: Mutation> PodGc<S> {
 }
 
 /// GC-2: only the loss of a node is a disruption, and only with the gate PodDisruptionConditions is it told.
-fn failed(pod: &Pod, reason: Reason, disrupts: bool, now: Timestamp) -> Value {
+fn failed(uid: &PodUid, known: &CachedPod<Pod>, reason: Reason, disrupts: bool, now: Timestamp) -> Value {
+    let pod = &known.kept;
     let mut status = json!({"phase": "Failed"});
     if let Some(generation) = pod.generation {
         status["observedGeneration"] = generation.into();
@@ -423,8 +444,7 @@ fn failed(pod: &Pod, reason: Reason, disrupts: bool, now: Timestamp) -> Value {
         }
         with_condition(&mut status, &pod.conditions, condition);
     }
-    let Meta { uid, resource_version, .. } = &pod.meta;
-    json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
+    json!({"metadata": {"uid": uid.to_string(), "resourceVersion": known.revision.to_string()}, "status": status})
 }
 
 impl<S: Mutation> Controller for PodGc<S> {
@@ -448,8 +468,10 @@ impl<S: Mutation> Controller for PodGc<S> {
                 }
             }
             Input::Delete(_, object) => {
-                if let Some(pod) = read_pod(&object).and_then(|pod| self.pods.gone(&pod.meta)) {
-                    self.forget(&pod);
+                if let Ok(seen) = PodView::of(&object)
+                    && let Some(pod) = self.pods.remove(&seen.uid)
+                {
+                    self.forget(&seen.uid, &pod);
                 }
             }
             Input::InitDone(Kind::NODE, at) => {
@@ -459,8 +481,8 @@ impl<S: Mutation> Controller for PodGc<S> {
                 self.look_for_all(now);
             }
             Input::InitDone(_, at) => {
-                for pod in self.pods.list_ends(at) {
-                    self.forget(&pod);
+                for (uid, pod) in self.pods.list_ends(at) {
+                    self.forget(&uid, &pod);
                 }
                 self.look_for_all(now);
             }

@@ -16,14 +16,17 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use compact_str::CompactString;
+use compact_str::{CompactString, ToCompactString};
+use tally_core::ids::PodUid;
 use tally_core::mutation::{Bug, Mutation, NoMutation};
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
+use crate::pod_cache::{CachedPod, KnownPod, PodCache};
 use node::{CandidateNode, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
-use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at, with_condition};
+use tally_runtime::cache::{CacheChange, ObjectCache, RequestsInFlight, retry_at, with_condition};
 use tally_runtime::controller::{
     Call, Controller, Event, Input, Kind, Object, Outbox, Reference, Reply, Stream, Verb, bring_forward,
 };
@@ -52,16 +55,16 @@ impl Default for SchedulerOptions {
 pub struct Scheduler<S = NoMutation> {
     mutation: S,
     options: SchedulerOptions,
-    pods: ObjectCache<Pod>,
+    pods: PodCache<Pod>,
     nodes: ObjectCache<Arc<CandidateNode>>,
     places: Places,
     queue: Queue,
     /// Pods that take room, by UID: on which node, and how much.
-    taken: HashMap<CompactString, (CompactString, Arc<Requirements>), foldhash::fast::FixedState>,
+    taken: HashMap<PodUid, (CompactString, Arc<Requirements>), foldhash::fast::FixedState>,
     /// Pods that have no node according to the stream, by UID.
-    standings: HashMap<CompactString, Standing, foldhash::fast::FixedState>,
+    standings: HashMap<PodUid, Standing, foldhash::fast::FixedState>,
     /// Bindings to retry.
-    timers: BTreeSet<(Timestamp, CompactString)>,
+    timers: BTreeSet<(Timestamp, PodUid)>,
     asked: RequestsInFlight<SchedulerRequest>,
     binding: usize,
     /// Counts changes on nodes: results from before a change are outdated.
@@ -93,9 +96,15 @@ enum State {
     Later(Timestamp),
 }
 
+struct PodRef {
+    namespace: CompactString,
+    name: CompactString,
+    uid: PodUid,
+}
+
 enum SchedulerRequest {
-    Bind { pod: Reference, node: CompactString },
-    Tell { pod: Reference, reason: Arc<str> },
+    Bind { pod: PodRef, node: CompactString },
+    Tell { pod: PodRef, reason: Arc<str> },
 }
 
 impl Default for Scheduler {
@@ -115,7 +124,7 @@ impl<S: Mutation> Scheduler<S> {
         Self {
             mutation,
             options,
-            pods: ObjectCache::default(),
+            pods: PodCache::default(),
             nodes: ObjectCache::default(),
             places: Places::default(),
             queue: Queue::default(),
@@ -153,34 +162,43 @@ impl<S: Mutation> Scheduler<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Some(pod) = Pod::read(object) else { return };
-        let (namespace, name) = (pod.meta.namespace.clone(), pod.meta.name.clone());
-        let uid = pod.meta.uid.clone();
-        match self.pods.observe(pod) {
-            CacheChange::Stale => return,
-            CacheChange::Changed(old) if old.meta.uid != uid => self.pod_gone(&old.meta.uid, now),
-            CacheChange::New | CacheChange::Changed(_) => {}
+        let Ok(seen) = PodView::of(object) else { return };
+        let replaced = match self.pods.observe(&seen) {
+            KnownPod::Newer => return,
+            KnownPod::Earlier(pod) if pod.stays(&seen) => return,
+            KnownPod::Earlier(pod) => {
+                let Some(new) = Pod::read(&seen, object, Some(pod)) else { return };
+                *pod = new;
+                None
+            }
+            KnownPod::Nothing => {
+                let Some(new) = Pod::read(&seen, object, None) else { return };
+                self.pods.insert(&seen, new)
+            }
+        };
+        if let Some((uid, _)) = replaced {
+            self.pod_gone(&uid, now);
         }
-        let Some(pod) = self.pods.get(&namespace, &name) else { return };
+        let Some(CachedPod { kept: pod, .. }) = self.pods.get(&seen.uid) else { return };
         let requirements = pod.requirements.clone();
         if pod.unbound {
-            let (rank, revision, told) = (pod.rank, pod.meta.revision(), pod.told.clone());
-            let ticket = Ticket { rank, revision, uid };
-            self.wait(ticket, (namespace, name), &requirements, told, now);
+            let (rank, told) = (pod.rank, pod.told.clone());
+            let ticket = Ticket { rank, revision: seen.revision, uid: seen.uid.clone() };
+            self.wait(ticket, (seen.namespace.clone(), seen.name.clone()), &requirements, told, now);
             return;
         }
         let taken = (!pod.terminal && !pod.node.is_empty()).then(|| (pod.node.clone(), requirements));
-        self.drop_standing(&uid);
-        self.take(uid, taken, now);
+        self.drop_standing(&seen.uid);
+        self.take(seen.uid.clone(), taken, now);
     }
 
-    fn pod_gone(&mut self, uid: &CompactString, now: Timestamp) {
+    fn pod_gone(&mut self, uid: &PodUid, now: Timestamp) {
         self.drop_standing(uid);
         self.take(uid.clone(), None, now);
     }
 
     /// Updates the room that a Pod takes.
-    fn take(&mut self, uid: CompactString, taken: Option<(CompactString, Arc<Requirements>)>, now: Timestamp) {
+    fn take(&mut self, uid: PodUid, taken: Option<(CompactString, Arc<Requirements>)>, now: Timestamp) {
         if self.taken.get(&uid) == taken.as_ref() {
             return;
         }
@@ -219,12 +237,12 @@ impl<S: Mutation> Scheduler<S> {
             self.drop_standing(&ticket.uid);
         }
         let tell_at = now + self.options.tell_after;
-        let group = self.queue.join(ticket.clone(), requirements, pod.clone(), told, tell_at);
+        let group = self.queue.join(ticket.clone(), requirements, told, tell_at);
         let (uid, state) = (ticket.uid.clone(), State::Waiting(group));
         self.standings.insert(uid, Standing { ticket, namespace: pod.0, name: pod.1, failures, unsure: false, state });
     }
 
-    fn drop_standing(&mut self, uid: &CompactString) {
+    fn drop_standing(&mut self, uid: &PodUid) {
         let Some(standing) = self.standings.remove(uid) else { return };
         match standing.state {
             State::Waiting(group) => {
@@ -260,26 +278,27 @@ impl<S: Mutation> Scheduler<S> {
         }
     }
 
-    fn bind(&mut self, uid: &CompactString, out: &mut Outbox) {
+    fn bind(&mut self, uid: &PodUid, out: &mut Outbox) {
         let Some(standing) = self.standings.get_mut(uid) else { return };
         let State::Placed { node, retry } = &mut standing.state else { return };
         *retry = None;
         let (namespace, name) = (standing.namespace.as_str(), standing.name.as_str());
         let body = json!({
             "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"namespace": namespace, "name": name, "uid": uid.as_str()},
+            "metadata": {"namespace": namespace, "name": name, "uid": uid.to_string()},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node.as_str()},
         });
         let call = Call::new(Verb::Create, Kind::POD, namespace, name).subresource("binding").body(&body);
         self.binding += 1;
         let node = node.clone();
-        self.asked.ask(SchedulerRequest::Bind { pod: reference(standing), node }, call, out);
+        self.asked.ask(SchedulerRequest::Bind { pod: PodRef::of(standing), node }, call, out);
     }
 
-    fn bound(&mut self, about: Reference, node: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+    fn bound(&mut self, about: PodRef, node: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         self.binding -= 1;
         if reply.is_done() {
             let message = format!("Successfully assigned {}/{} to {node}", about.namespace, about.name);
+            let about = about.reference();
             out.events.push(Event { about, warning: false, reason: "Scheduled".into(), message });
             return;
         }
@@ -302,7 +321,7 @@ impl<S: Mutation> Scheduler<S> {
         self.take(uid.clone(), None, now);
     }
 
-    fn retry(&mut self, uid: &CompactString, now: Timestamp, out: &mut Outbox) {
+    fn retry(&mut self, uid: &PodUid, now: Timestamp, out: &mut Outbox) {
         let Some(standing) = self.standings.get_mut(uid) else { return };
         if let State::Placed { node, retry } = &mut standing.state {
             if self.nodes.get("", node).is_some() {
@@ -314,10 +333,9 @@ impl<S: Mutation> Scheduler<S> {
             self.take(uid.clone(), None, now);
         }
         let Some(standing) = self.standings.get_mut(uid) else { return };
-        let Some(pod) = self.pods.get(&standing.namespace, &standing.name) else { return };
-        let place = (standing.namespace.clone(), standing.name.clone());
+        let Some(CachedPod { kept: pod, .. }) = self.pods.get(uid) else { return };
         let (requirements, told) = (&pod.requirements, pod.told.clone());
-        let group = self.queue.join(standing.ticket.clone(), requirements, place, told, now + self.options.tell_after);
+        let group = self.queue.join(standing.ticket.clone(), requirements, told, now + self.options.tell_after);
         standing.state = State::Waiting(group);
     }
 
@@ -331,21 +349,22 @@ impl<S: Mutation> Scheduler<S> {
             let Some(reason) = self.queue.reason(group, (self.epoch, now, keep_for), find) else { return };
             let Some(waiter) = self.queue.waiter(group, &ticket) else { return };
             let known = waiter.told.as_ref() == Some(&reason);
-            let pod = self.pods.get(&waiter.namespace, &waiter.name);
+            let pod = self.pods.get(&ticket.uid);
             self.queue.told(group, &ticket, reason.clone());
             if let Some(pod) = pod.filter(|_| !known) {
-                let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.meta.namespace, &pod.meta.name);
-                let call = call.subresource("status").body(&condition(pod, &reason, now));
-                if let Some(pod) = self.standings.get(&ticket.uid).map(reference) {
+                let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.namespace, &pod.name);
+                let call = call.subresource("status").body(&condition(&ticket.uid, pod, &reason, now));
+                if let Some(pod) = self.standings.get(&ticket.uid).map(PodRef::of) {
                     self.asked.ask(SchedulerRequest::Tell { pod, reason }, call, out);
                 }
             }
         }
     }
 
-    fn told(&mut self, about: Reference, message: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
+    fn told(&mut self, about: PodRef, message: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         if reply.is_done() {
             let (reason, message) = ("FailedScheduling".into(), message.to_owned());
+            let about = about.reference();
             out.events.push(Event { about, warning: true, reason, message });
         } else if let Some(standing) = self.standings.get(&about.uid)
             && let State::Waiting(group) = standing.state
@@ -385,27 +404,31 @@ impl<S: Mutation> Scheduler<S> {
     }
 }
 
-fn reference(pod: &Standing) -> Reference {
-    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-    Reference { kind: Kind::POD, namespace, name, uid: pod.ticket.uid.clone() }
+impl PodRef {
+    fn of(pod: &Standing) -> Self {
+        Self { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.ticket.uid.clone() }
+    }
+
+    fn reference(self) -> Reference {
+        Reference { kind: Kind::POD, namespace: self.namespace, name: self.name, uid: self.uid.to_compact_string() }
+    }
 }
 
 /// The write is conditional on the revision: a Pod that another scheduler has assigned must not be reported as
 /// unscheduled.
-fn condition(pod: &Pod, reason: &str, now: Timestamp) -> Value {
+fn condition(uid: &PodUid, pod: &CachedPod<Pod>, reason: &str, now: Timestamp) -> Value {
     let mut condition = json!({
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason,
     });
-    if let Some(generation) = pod.generation {
+    if let Some(generation) = pod.kept.generation {
         condition["observedGeneration"] = generation.into();
     }
-    if !pod.refused {
+    if !pod.kept.refused {
         condition["lastTransitionTime"] = now.truncated().to_string().into();
     }
-    let Meta { uid, resource_version, .. } = &pod.meta;
     let mut status = json!({});
-    with_condition(&mut status, &pod.conditions, condition);
-    json!({"metadata": {"uid": uid.as_str(), "resourceVersion": resource_version.as_str()}, "status": status})
+    with_condition(&mut status, &pod.kept.conditions, condition);
+    json!({"metadata": {"uid": uid.to_string(), "resourceVersion": pod.revision.to_string()}, "status": status})
 }
 
 impl<S: Mutation> Controller for Scheduler<S> {
@@ -430,9 +453,10 @@ impl<S: Mutation> Controller for Scheduler<S> {
                 }
             }
             Input::Delete(_, object) => {
-                let gone = Pod::read(&object).and_then(|pod| self.pods.gone(pod.meta()));
-                if let Some(pod) = gone {
-                    self.pod_gone(&pod.meta.uid, now);
+                if let Ok(pod) = PodView::of(&object)
+                    && self.pods.remove(&pod.uid).is_some()
+                {
+                    self.pod_gone(&pod.uid, now);
                 }
             }
             Input::InitDone(Kind::NODE, at) => {
@@ -441,8 +465,8 @@ impl<S: Mutation> Controller for Scheduler<S> {
                 }
             }
             Input::InitDone(_, at) => {
-                for pod in self.pods.list_ends(at) {
-                    self.pod_gone(&pod.meta.uid, now);
+                for (uid, _) in self.pods.list_ends(at) {
+                    self.pod_gone(&uid, now);
                 }
             }
             Input::ClockSetBack(by) => self.clock_set_back(by),

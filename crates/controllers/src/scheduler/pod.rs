@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::Deserialize;
+use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
 use super::amounts::{Amounts, PODS, Written};
 use super::node::{CandidateNode, Taint};
-use tally_runtime::cache::{Meta, View};
 use tally_runtime::controller::Object;
 
 /// The scheduler name of Pods that request none.
@@ -18,7 +18,6 @@ const OURS: &str = "default-scheduler";
 
 #[derive(Debug)]
 pub(super) struct Pod {
-    pub meta: Meta,
     pub generation: Option<i64>,
     /// Higher priority first, then earlier creation.
     pub rank: (Reverse<i64>, Timestamp),
@@ -34,12 +33,6 @@ pub(super) struct Pod {
     /// The message of the condition, if it says that no node fits.
     pub told: Option<Arc<str>>,
     pub requirements: Arc<Requirements>,
-}
-
-impl View for Pod {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
 }
 
 /// What a node must have. Pods with equal requirements fit the same nodes: one result holds for all of them.
@@ -147,27 +140,13 @@ impl Expression {
 
 #[derive(Deserialize)]
 struct RawPod {
-    metadata: RawMeta,
     spec: RawSpec,
     status: Option<RawStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawMeta {
-    namespace: CompactString,
-    name: CompactString,
-    uid: CompactString,
-    resource_version: CompactString,
-    generation: Option<i64>,
-    creation_timestamp: Option<CompactString>,
-    deletion_timestamp: Option<CompactString>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct RawSpec {
-    node_name: Option<CompactString>,
     scheduler_name: Option<CompactString>,
     priority: Option<i64>,
     scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
@@ -212,7 +191,6 @@ struct RawResources {
 
 #[derive(Deserialize)]
 struct RawStatus {
-    phase: Option<CompactString>,
     conditions: Option<Vec<RawCondition>>,
 }
 
@@ -260,47 +238,63 @@ fn effective_requests(spec: &RawSpec) -> Amounts {
 }
 
 impl Pod {
-    /// None: it cannot be decoded.
-    pub fn read(object: &Object) -> Option<Self> {
-        let RawPod { metadata, mut spec, status } = object.read().ok()?;
-        let phase = status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-        let types = conditions.iter().map(|condition| condition.r#type.clone()).collect();
-        let scheduled = conditions.into_iter().find(|condition| condition.r#type == "PodScheduled");
-        let refused = scheduled.filter(|condition| condition.status == "False");
-        let node = spec.node_name.take().unwrap_or_default();
-        let terminal = phase == "Succeeded" || phase == "Failed";
+    /// Whether it takes the same room on the same node as before, or none since its end.
+    pub fn stays(&self, seen: &PodView) -> bool {
+        let ended = self.terminal && seen.phase.is_terminal();
+        let holds = !self.terminal && !seen.phase.is_terminal() && !self.node.is_empty() && self.node == seen.node_name;
+        ended || holds && self.has_same_spec(seen)
+    }
+
+    /// The API counts every change of a spec, except that a Pod gets its node.
+    fn has_same_spec(&self, seen: &PodView) -> bool {
+        self.generation.is_some() && self.generation == seen.generation
+    }
+
+    /// `before`: what is known of it at an earlier revision. None: it cannot be decoded.
+    pub fn read(seen: &PodView, object: &Object, before: Option<&Self>) -> Option<Self> {
+        let mut pod = Self {
+            generation: seen.generation,
+            rank: (Reverse(0), seen.created_at),
+            node: seen.node_name.clone(),
+            terminal: seen.phase.is_terminal(),
+            unbound: false,
+            conditions: Vec::new(),
+            refused: false,
+            told: None,
+            requirements: Arc::default(),
+        };
+        if pod.terminal {
+            return Some(pod);
+        }
+        if !pod.node.is_empty()
+            && let Some(before) = before.filter(|before| before.has_same_spec(seen))
+        {
+            pod.requirements = before.requirements.clone();
+            return Some(pod);
+        }
+        let RawPod { spec, status } = object.read().ok()?;
         let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         let ours = spec.scheduler_name.as_deref().is_none_or(|name| name == OURS);
-        let unbound = ours && !gated && !terminal && node.is_empty() && metadata.deletion_timestamp.is_none();
-        let created_at = metadata.creation_timestamp.and_then(|text| Timestamp::parse(&text).ok()).unwrap_or_default();
         let requests = effective_requests(&spec);
         let required = spec.affinity.and_then(|affinity| affinity.node_affinity).and_then(|nodes| nodes.required);
-        Some(Self {
-            generation: metadata.generation,
-            rank: (Reverse(spec.priority.unwrap_or(0)), created_at),
-            node,
-            terminal,
-            unbound,
-            conditions: if unbound { types } else { Vec::new() },
-            refused: refused.is_some(),
-            told: refused
-                .filter(|condition| condition.reason.as_deref() == Some("Unschedulable"))
-                .map(|condition| condition.message.unwrap_or_default().as_str().into()),
-            requirements: Arc::new(Requirements {
-                requests,
-                selector: spec.node_selector.unwrap_or_default(),
-                terms: required.map(|selector| selector.node_selector_terms.unwrap_or_default()),
-                tolerations: spec.tolerations.unwrap_or_default(),
-            }),
-            meta: Meta {
-                namespace: metadata.namespace,
-                name: metadata.name,
-                uid: metadata.uid,
-                resource_version: metadata.resource_version,
-                deletion_timestamp: metadata.deletion_timestamp,
-                ..Meta::default()
-            },
-        })
+        pod.rank.0 = Reverse(spec.priority.unwrap_or(0));
+        pod.requirements = Arc::new(Requirements {
+            requests,
+            selector: spec.node_selector.unwrap_or_default(),
+            terms: required.map(|selector| selector.node_selector_terms.unwrap_or_default()),
+            tolerations: spec.tolerations.unwrap_or_default(),
+        });
+        pod.unbound = ours && !gated && pod.node.is_empty() && !seen.deleting();
+        if pod.unbound {
+            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+            pod.conditions = conditions.iter().map(|condition| condition.r#type.clone()).collect();
+            let scheduled = conditions.into_iter().find(|condition| condition.r#type == "PodScheduled");
+            if let Some(refused) = scheduled.filter(|condition| condition.status == "False") {
+                pod.refused = true;
+                let unfit = refused.reason.as_deref() == Some("Unschedulable");
+                pod.told = unfit.then(|| refused.message.unwrap_or_default().as_str().into());
+            }
+        }
+        Some(pod)
     }
 }

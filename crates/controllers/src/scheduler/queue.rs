@@ -8,8 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use compact_str::CompactString;
-use tally_core::ids::Revision;
+use tally_core::ids::{PodUid, Revision};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::bring_forward;
 
@@ -25,13 +24,11 @@ pub(super) struct Ticket {
     /// Creation times are whole seconds: of two Pods of the same second, the one that was first observed at the lower
     /// revision comes first.
     pub revision: Revision,
-    pub uid: CompactString,
+    pub uid: PodUid,
 }
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub namespace: CompactString,
-    pub name: CompactString,
     /// The reason for waiting that its status contains.
     pub told: Option<Arc<str>>,
     pub failures: u32,
@@ -84,7 +81,6 @@ impl Queue {
         &mut self,
         ticket: Ticket,
         requirements: &Arc<Requirements>,
-        (namespace, name): (CompactString, CompactString),
         told: Option<Arc<str>>,
         tell_at: Timestamp,
     ) -> GroupId {
@@ -100,7 +96,7 @@ impl Queue {
         };
         self.change(id, |group| {
             group.untold.insert((tell_at, ticket.clone()));
-            let waiter = Waiter { namespace, name, told, failures: 0, untold: Some(tell_at) };
+            let waiter = Waiter { told, failures: 0, untold: Some(tell_at) };
             group.waiting.insert(ticket, waiter);
         });
         id

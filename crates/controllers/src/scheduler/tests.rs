@@ -219,7 +219,8 @@ fn a_pod_takes_what_it_needs_at_most_at_any_time() {
         ),
         (json!({"containers": [{}]}), 0),
     ] {
-        let read = Pod::read(&pod("a", 1, json!({"spec": spec})).to_string().into()).unwrap();
+        let object = Object::from(pod("a", 1, json!({"spec": spec})).to_string());
+        let read = Pod::read(&PodView::of(&object).unwrap(), &object, None).unwrap();
         assert_eq!((read.requirements.requests.get("cpu"), read.requirements.requests.get("pods")), (cpu, 1), "{spec}");
     }
 }
@@ -300,7 +301,9 @@ fn what_frees_room() {
     assert_eq!(placed(&mut probe), ["a>n"], "another Pod of the same name");
 
     let mut probe = begin();
-    probe.sees(Kind::POD, on(at_revision(asking_for("x", 1, "1"), 101), "n", "Running"));
+    let mut smaller = on(at_revision(asking_for("x", 1, "1"), 101), "n", "Running");
+    smaller["metadata"]["generation"] = 2.into();
+    probe.sees(Kind::POD, smaller);
     assert_eq!(placed(&mut probe), ["a>n"], "a Pod was made smaller");
 }
 
