@@ -1,5 +1,7 @@
 //! The type of a served resource, and the rules of its objects.
 
+use std::num::NonZeroUsize;
+
 use tally_core::gates::FeatureGates;
 use tally_core::time::Timestamp;
 use tally_value::Value;
@@ -115,6 +117,17 @@ pub trait Rules: Sync {
 
     fn create_warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()
+    }
+
+    /// What a new object shares with others of its kind that are made alike: where in memory their common part is.
+    fn likeness(&self, _object: &Value) -> Option<NonZeroUsize> {
+        None
+    }
+
+    /// Whether `validate_create` and `create_warnings` have nothing to say about a new object, because they had nothing to say
+    /// about `accepted`. False: they must look.
+    fn is_like(&self, _object: &Value, _accepted: &Value) -> bool {
+        false
     }
 
     /// Warnings about a new object that depend on what else there is in the cluster.

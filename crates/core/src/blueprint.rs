@@ -2,11 +2,13 @@
 //!
 //! The template is a tree that all Pods of the Job share: what is not changed is not copied, and unknown fields survive.
 
+use std::sync::Arc;
+
 use compact_str::{CompactString, ToCompactString};
 use tally_value::{Map, Value, json};
 use thiserror::Error;
 
-use crate::ids::CompletionIndex;
+use crate::ids::{CompletionIndex, JobUid};
 use crate::job::JobView;
 use crate::pod::{
     FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, START_GATE, TRACKING_FINALIZER,
@@ -42,22 +44,49 @@ pub enum BlueprintError {
     Unreadable { field: &'static str, problem: String },
 }
 
+/// What the Pods of a Job have in common: the same trees, so that a reader who knows one Pod knows it in all of them.
+#[derive(Debug)]
+pub(crate) struct PodPattern {
+    variant: Variant,
+    labels: Map,
+    annotations: Map,
+    finalizers: Value,
+    owners: Value,
+    spec: Map,
+}
+
+/// What of a Job its Pods depend on, beside the template.
+#[derive(Debug, PartialEq, Eq)]
+struct Variant {
+    uid: JobUid,
+    name: CompactString,
+    has_index: bool,
+    start_gate: bool,
+    tracks: bool,
+}
+
 /// The body of the request that creates this Pod. With `start_gate` it is created behind that gate (TTL-23), unless the
 /// template names its node: the API refuses such a Pod with a gate.
 pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, BlueprintError> {
-    let template = job.spec.template.tree().map_err(|problem| unreadable("spec.template", problem))?;
-    let template = map(Some(template), "spec.template")?;
-    let from = map(template.get("metadata"), "spec.template.metadata")?;
-    let mut labels = map(from.get("labels"), "spec.template.metadata.labels")?;
-    let mut annotations = map(from.get("annotations"), "spec.template.metadata.annotations")?;
-    let finalizers = list(from.get("finalizers"), "spec.template.metadata.finalizers")?;
-    let mut spec = map(template.get("spec"), "spec.template.spec")?;
-
+    let has_index = pod.index.is_some();
+    let variant = Variant { uid: job.uid.clone(), name: job.name.clone(), has_index, start_gate, tracks: !job.legacy };
+    let known = job.spec.template.pattern();
+    let pattern = match known.get().filter(|known| known.variant == variant) {
+        Some(known) => known.clone(),
+        None => {
+            let made = Arc::new(PodPattern::new(job, variant)?);
+            let _ = known.set(made.clone());
+            made
+        }
+    };
+    let mut labels = pattern.labels.clone();
+    let mut annotations = pattern.annotations.clone();
+    let mut spec = pattern.spec.clone();
     if let Some(index) = pod.index {
         let text = Value::from(index.to_compact_string());
         labels.insert(INDEX_ANNOTATION, text.clone());
         annotations.insert(INDEX_ANNOTATION, text);
-        add_index(&mut spec, job, index)?;
+        spec.insert("hostname", compact_str::format_compact!("{}-{index}", job.name).into());
     }
     if let Some(count) = pod.failure_count {
         annotations.insert(FAILURE_COUNT_ANNOTATION, count.to_compact_string().into());
@@ -69,26 +98,46 @@ pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, 
     if labels.is_empty() {
         return Err(BlueprintError::NoLabels);
     }
-    if start_gate {
-        add_start_gate(&mut spec)?;
-    }
-
-    let mut metadata = Map::new();
+    // With room for its UID and the time of its creation.
+    let mut metadata = Map::with_capacity(10);
     if !annotations.is_empty() {
         metadata.insert("annotations", annotations.into());
     }
-    let finalizers = with_tracking(finalizers, !job.legacy)?;
-    if !finalizers.is_empty() {
-        metadata.insert("finalizers", finalizers.into());
+    if pattern.finalizers.as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+        metadata.insert("finalizers", pattern.finalizers.clone());
     }
     metadata.insert("generateName", generate_name(&job.name, pod.index).into());
     metadata.insert("labels", labels.into());
     metadata.insert("name", pod.name.clone().into());
     metadata.insert("namespace", job.namespace.clone().into());
-    // The owner references of the template are not copied: they are not the Pod's owners.
-    metadata.insert("ownerReferences", json!([owner(job)]));
+    metadata.insert("ownerReferences", pattern.owners.clone());
     // The empty status is what the API shows of a Pod without one: a body in this form need not be conformed.
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}))
+}
+
+impl PodPattern {
+    fn new(job: &JobView, variant: Variant) -> Result<Self, BlueprintError> {
+        let template = job.spec.template.tree().map_err(|problem| unreadable("spec.template", problem))?;
+        let template = map(Some(template), "spec.template")?;
+        let from = map(template.get("metadata"), "spec.template.metadata")?;
+        let finalizers = list(from.get("finalizers"), "spec.template.metadata.finalizers")?;
+        let mut spec = map(template.get("spec"), "spec.template.spec")?;
+        if variant.has_index {
+            add_index_variables(&mut spec)?;
+        }
+        if variant.start_gate {
+            add_start_gate(&mut spec)?;
+        }
+        Ok(Self {
+            labels: map(from.get("labels"), "spec.template.metadata.labels")?,
+            annotations: map(from.get("annotations"), "spec.template.metadata.annotations")?,
+            finalizers: with_tracking(finalizers, variant.tracks)?.into(),
+            // The owner references of the template are not copied: they are not the Pod's owners.
+            owners: json!([owner(job)]),
+            spec,
+            variant,
+        })
+    }
 }
 
 /// The prefix that a client sees as generateName. For an Indexed Job the Job's name is truncated so that the server,
@@ -119,8 +168,7 @@ fn is_name_prefix(name: &str) -> bool {
 }
 
 /// CREATE-4: the host name contains the index, and every container has the index as an environment variable.
-fn add_index(spec: &mut Map, job: &JobView, index: CompletionIndex) -> Result<(), BlueprintError> {
-    spec.insert("hostname", compact_str::format_compact!("{}-{index}", job.name).into());
+fn add_index_variables(spec: &mut Map) -> Result<(), BlueprintError> {
     for (field, path) in
         [("initContainers", "spec.template.spec.initContainers"), ("containers", "spec.template.spec.containers")]
     {

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tally_value::Value;
 
 use crate::backoff::BackoffPolicy;
+use crate::blueprint::PodPattern;
 use crate::gates::FeatureGates;
 use crate::ids::{JobUid, PodUid, Revision};
 use crate::lifetime::{self, EarlyDeletion, TtlByOutcome};
@@ -105,11 +106,12 @@ pub struct Template(Arc<TemplateForms>);
 struct TemplateForms {
     text: Box<RawValue>,
     tree: OnceLock<Result<Value, String>>,
+    pattern: OnceLock<Arc<PodPattern>>,
 }
 
 impl Template {
     pub fn new(text: Box<RawValue>) -> Self {
-        Self(Arc::new(TemplateForms { text, tree: OnceLock::new() }))
+        Self(Arc::new(TemplateForms { text, tree: OnceLock::new(), pattern: OnceLock::new() }))
     }
 
     pub fn text(&self) -> &str {
@@ -120,6 +122,11 @@ impl Template {
     pub fn tree(&self) -> Result<&Value, &str> {
         let tree = self.0.tree.get_or_init(|| serde_json::from_str(self.text()).map_err(|error| error.to_string()));
         tree.as_ref().map_err(String::as_str)
+    }
+
+    /// What the first Pod made of it left for the next ones.
+    pub(crate) fn pattern(&self) -> &OnceLock<Arc<PodPattern>> {
+        &self.0.pattern
     }
 }
 

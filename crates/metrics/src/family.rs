@@ -1,7 +1,7 @@
 //! Metrics with labels.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Family;
@@ -10,10 +10,13 @@ use crate::text::Text;
 /// The value of a label.
 pub type Label = Cow<'static, str>;
 
+/// Something is counted for every request, so this is not in order; [`Values::in_order`] is.
+type ByLabels<const N: usize, T> = HashMap<[Label; N], T, foldhash::fast::FixedState>;
+
 /// The values of a family, by the values of its labels.
 struct Values<const N: usize, T> {
     labels: [&'static str; N],
-    values: Mutex<BTreeMap<[Label; N], T>>,
+    values: Mutex<ByLabels<N, T>>,
 }
 
 impl<const N: usize, T: Default> Values<N, T> {
@@ -23,9 +26,16 @@ impl<const N: usize, T: Default> Values<N, T> {
         Arc::new(Self { labels, values: Mutex::new(only.into_iter().collect()) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<[Label; N], T>> {
+    fn lock(&self) -> MutexGuard<'_, ByLabels<N, T>> {
         // Numbers are consistent even if a thread panicked while it held the lock.
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By their labels, as they are shown.
+    fn in_order(values: &ByLabels<N, T>) -> impl Iterator<Item = (&[Label; N], &T)> {
+        let mut sorted: Vec<_> = values.iter().collect();
+        sorted.sort_unstable_by_key(|(labels, _)| *labels);
+        sorted.into_iter()
     }
 
     fn named<'l>(&self, labels: &'l [Label; N]) -> impl Iterator<Item = (&'static str, &'l Label)> + Clone {
@@ -57,7 +67,7 @@ impl<const N: usize> Family for Counters<N> {
     }
 
     fn write(&self, samples: &mut Text<'_>) {
-        for (labels, value) in self.0.lock().iter() {
+        for (labels, value) in Values::in_order(&self.0.lock()) {
             samples.sample(self.0.named(labels), value);
         }
     }
@@ -87,7 +97,7 @@ impl<const N: usize> Family for Gauges<N> {
     }
 
     fn write(&self, samples: &mut Text<'_>) {
-        for (labels, value) in self.0.lock().iter() {
+        for (labels, value) in Values::in_order(&self.0.lock()) {
             samples.sample(self.0.named(labels), value);
         }
     }
@@ -154,7 +164,7 @@ impl<const N: usize> Family for Histograms<N> {
 
     fn write(&self, samples: &mut Text<'_>) {
         let Buckets { bounds, le_first } = &*self.1;
-        for (labels, distribution) in self.0.lock().iter() {
+        for (labels, distribution) in Values::in_order(&self.0.lock()) {
             let labels = self.0.named(labels).map(|(name, value)| (name, value.as_ref()));
             let mut total = 0;
             for bucket in 0..=bounds.len() {

@@ -127,8 +127,13 @@ impl Registry {
             resource.rules.prepare_create(&mut candidate, self.now());
             let mut told = warnings.clone();
             told.extend(meta::dedupe_owner_references(&mut candidate));
+            let likeness = resource.rules.likeness(&candidate);
+            let accepted = likeness.and_then(|likeness| self.decoded.accepted(likeness));
+            let is_like = accepted.as_ref().is_some_and(|known| resource.rules.is_like(&candidate, known.object()));
             let mut errors = meta::validate_create(resource, &candidate);
-            errors.extend(resource.rules.validate_create(&candidate));
+            if !is_like {
+                errors.extend(resource.rules.validate_create(&candidate));
+            }
             if errors.is_empty() {
                 let siblings = StoredSiblings { registry: self, resource, namespace };
                 errors.extend(resource.rules.validate_among(&candidate, &siblings));
@@ -139,7 +144,15 @@ impl Registry {
             if let Err(failure) = options.check(&candidate, || None) {
                 return Err(StatusError { warnings: told, ..failure });
             }
-            told.extend(resource.rules.create_warnings(&candidate));
+            let own_warnings = if is_like { Vec::new() } else { resource.rules.create_warnings(&candidate) };
+            debug_assert!(
+                !is_like
+                    || resource.rules.validate_create(&candidate).is_empty()
+                        && resource.rules.create_warnings(&candidate).is_empty(),
+                "an object that is like an accepted one is as good as that"
+            );
+            let is_plain = own_warnings.is_empty();
+            told.extend(own_warnings);
             told.extend(resource.rules.cluster_warnings(&candidate, self));
             if let Err(failure) = limits.check(resource, &candidate, &name) {
                 return Err(StatusError { warnings: told, ..failure });
@@ -161,6 +174,7 @@ impl Registry {
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
+            let as_checked = is_plain && !incomplete && !unsettled;
             if let Some(managers) = &managers {
                 metadata(&mut candidate).insert(MANAGERS, managers.clone());
             }
@@ -175,7 +189,7 @@ impl Registry {
                     None => Ok(view::shown(resource, text::unstored(&stored)).into()),
                 }
             } else {
-                let (body, tree) = decoded::body(stored, None);
+                let (body, tree) = decoded::body(stored, accepted.as_ref().map(|accepted| &**accepted.entry()));
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
@@ -184,6 +198,9 @@ impl Registry {
                     None => self.store.commit(write).await,
                 };
                 committed.map(|entry| {
+                    if let (Some(likeness), Some(tree), true) = (likeness, &tree, as_checked) {
+                        self.decoded.accept(likeness, &entry, tree);
+                    }
                     self.decoded.keep(tree, &entry, None);
                     view::object(resource, &entry)
                 })

@@ -3,8 +3,9 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tally_store::{Body, Entry, Handle, Stored};
 use tally_value::{SharedView, Value};
@@ -13,9 +14,11 @@ use crate::text::{self, PlacedPart, metadata};
 
 /// So many of the last writes are kept for their readers, also those of objects that were written again since.
 const LAST_WRITES: usize = 1024;
-/// Of the writes before, those of objects that were not written again are kept for their next write, up to so many bytes of
-/// text. Trees share most of what they contain, and take about as much memory.
+/// Of the writes before, those of objects that will be written again are kept for that, up to so many bytes of text. A tree
+/// takes two to three times the memory of its text, less what it shares with others.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// New objects are compared with the newest of so many that others are like: those of the Jobs that create Pods now.
+const LIKENESSES: usize = 16;
 /// Larger objects are decoded each time, so that the memory in use is bounded.
 const LARGEST: usize = 8 * 1024;
 
@@ -29,8 +32,8 @@ pub struct Tree {
     /// Where its parts are in the text.
     parts: Vec<PlacedPart>,
     text_length: usize,
-    /// The object was written again.
-    is_replaced: AtomicBool,
+    /// The object was written again or removed, or nothing waits for it any more: its last finalizer was removed.
+    is_done: AtomicBool,
 }
 
 impl Tree {
@@ -51,12 +54,9 @@ impl Tree {
 /// has one revision. What is the same part as in the object `before` is copied from its text.
 pub fn body(object: Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>) {
     let before = before.and_then(|entry| Some((entry, kept(entry)?)));
-    let known = |in_metadata: bool, name: &str, value: &Value| {
+    let known = |value: &Value| {
         let (entry, tree) = before.as_ref()?;
-        let part = tree.parts.iter().find(|part| part.in_metadata == in_metadata && part.name == name)?;
-        let object = tree.stamped(entry.revision);
-        let within = if in_metadata { object.get("metadata")? } else { object };
-        if within.get(name)?.is_same(value) { part.text(&entry.value) } else { None }
+        PlacedPart::text(&tree.parts, value, &entry.value)
     };
     let (body, parts) = text::body_from(&object, known);
     let text_length = body.bytes.len();
@@ -69,7 +69,7 @@ pub fn body(object: Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>)
         view: SharedView::default(),
         parts,
         text_length,
-        is_replaced: AtomicBool::new(false),
+        is_done: AtomicBool::new(false),
     });
     let shared: Arc<dyn Any + Send + Sync> = tree.clone();
     let handle: Handle = Arc::downgrade(&shared);
@@ -99,8 +99,27 @@ pub fn value(entry: &Stored) -> Value {
 #[derive(Default)]
 pub struct DecodedObjects(Mutex<Kept>);
 
+/// The newest of the objects that are made alike.
+#[derive(Debug)]
+pub struct Accepted {
+    likeness: NonZeroUsize,
+    entry: Entry,
+    tree: Arc<Tree>,
+}
+
+impl Accepted {
+    pub fn object(&self) -> &Value {
+        self.tree.stamped(self.entry.revision)
+    }
+
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
 #[derive(Default)]
 struct Kept {
+    accepted: VecDeque<Arc<Accepted>>,
     last_writes: VecDeque<Arc<Tree>>,
     older: VecDeque<Arc<Tree>>,
     older_bytes: usize,
@@ -114,7 +133,7 @@ impl Kept {
         if self.last_writes.len() > LAST_WRITES
             && let Some(tree) = self.last_writes.pop_front()
         {
-            match tree.is_replaced.load(Ordering::Relaxed) {
+            match tree.is_done.load(Ordering::Relaxed) {
                 true => forgotten.push(tree),
                 false => {
                     self.older_bytes += tree.text_length;
@@ -122,7 +141,8 @@ impl Kept {
                 }
             }
         }
-        while self.older_bytes > MOST_BYTES
+        while (self.older_bytes > MOST_BYTES
+            || self.older.front().is_some_and(|tree| tree.is_done.load(Ordering::Relaxed)))
             && let Some(tree) = self.older.pop_front()
         {
             self.older_bytes -= tree.text_length;
@@ -133,20 +153,57 @@ impl Kept {
 }
 
 impl DecodedObjects {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest object that was accepted without a warning and has this likeness.
+    pub fn accepted(&self, likeness: NonZeroUsize) -> Option<Arc<Accepted>> {
+        self.lock().accepted.iter().find(|accepted| accepted.likeness == likeness).cloned()
+    }
+
+    /// A new object was accepted without a warning.
+    pub fn accept(&self, likeness: NonZeroUsize, entry: &Entry, tree: &Arc<Tree>) {
+        let accepted = Arc::new(Accepted { likeness, entry: entry.clone(), tree: tree.clone() });
+        let _forgotten = {
+            let Kept { accepted: known, .. } = &mut *self.lock();
+            match known.iter_mut().find(|known| known.likeness == likeness) {
+                Some(known) => Some(std::mem::replace(known, accepted)),
+                None => {
+                    known.push_back(accepted);
+                    if known.len() > LIKENESSES { known.pop_front() } else { None }
+                }
+            }
+        };
+    }
+
     /// Keeps what an entry was made of. `before`: the entry that it replaces.
     pub fn keep(&self, written: Option<Arc<Tree>>, entry: &Entry, before: Option<&Stored>) {
+        let before = before.and_then(kept);
+        if let Some(before) = &before {
+            before.is_done.store(true, Ordering::Relaxed);
+        }
         let Some(written) = written else { return };
-        debug_assert_eq!(
-            *written.stamped(entry.revision),
-            text::parse(&entry.value),
-            "what is kept is what a reader of the stored text gets"
-        );
-        if let Some(before) = before.and_then(kept) {
-            before.is_replaced.store(true, Ordering::Relaxed);
+        let object = written.stamped(entry.revision);
+        debug_assert_eq!(*object, text::parse(&entry.value), "what is kept is what a reader of the stored text gets");
+        if before.is_some_and(|before| before.stamped.get().is_some_and(has_finalizers) && !has_finalizers(object)) {
+            written.is_done.store(true, Ordering::Relaxed);
         }
         // Dropping trees takes time, and others need not wait for it.
-        let _forgotten = self.0.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+        let _forgotten = self.lock().push(written);
     }
+}
+
+/// The object of the entry was removed, or replaced by one whose tree is not kept.
+pub fn replaced(entry: &Stored) {
+    if let Some(tree) = kept(entry) {
+        tree.is_done.store(true, Ordering::Relaxed);
+    }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tally_value::Value;
 use crate::create::is_deleting;
 use crate::text::{self, metadata};
 use crate::update::may_go;
-use crate::{Deleted, Listing, MOST_ROUNDS, Object, Registry, Result, Target, refused, view};
+use crate::{Deleted, Listing, MOST_ROUNDS, Object, Registry, Result, Target, decoded, refused, view};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -42,7 +42,7 @@ impl Registry {
             let Some(entry) = self.store.get(&key) else {
                 return Err(StatusError::not_found(resource, target.name));
             };
-            let old = text::parse(&entry.value);
+            let old = decoded::value(&entry);
             if uid.is_some_and(|uid| uid != text::text(&old, "/metadata/uid")) {
                 return Err(StatusError::not_found(resource, target.name));
             }
@@ -61,7 +61,10 @@ impl Registry {
                 text::unstored(&object)
             } else {
                 match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                    Ok(entry) => entry.value.clone(),
+                    Ok(written) => {
+                        decoded::replaced(&entry);
+                        written.value.clone()
+                    }
                     Err(WriteError::Conflict(_)) => continue,
                     Err(error) => return Err(refused(error)),
                 }

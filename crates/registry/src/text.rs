@@ -3,43 +3,43 @@
 //! The same bytes go to every reader, so the revision must be in the text before a reader parses it. The store puts it
 //! there when it assigns it (`Body::stamp_at`).
 
+use std::num::NonZeroUsize;
+
 use bytes::Bytes;
 use tally_store::Body;
-use tally_value::{Map, Text, Value, write_text};
+use tally_value::{Map, Value, write_text};
 
 /// Every stored text begins with this, followed by the revision and a quote.
 const HEAD: &str = r#"{"metadata":{"resourceVersion":""#;
 
 /// The text of an object that is about to be written, with a gap for its revision.
 pub fn body(object: &Value) -> Body {
-    body_from(object, |_, _, _| None).0
+    body_from(object, |_| None).0
 }
 
-/// As `body`; and where the parts of the object are in the text. `known` finds the text of a part that was written before,
-/// by whether it is part of the metadata, its name and its value.
-pub fn body_from<'a>(
-    object: &Value,
-    known: impl Fn(bool, &str, &Value) -> Option<&'a [u8]>,
-) -> (Body, Vec<PlacedPart>) {
+/// As `body`; and where the parts of the object are in the text. `known` finds the text of a part that was written before.
+pub fn body_from<'a>(object: &Value, known: impl Fn(&Value) -> Option<&'a [u8]>) -> (Body, Vec<PlacedPart>) {
     let (bytes, parts) = encode(object, "", known);
     (Body { bytes, stamp_at: HEAD.len(), handle: None }, parts)
 }
 
-/// Where a list or a map is in the text of its object.
+/// Where a list or a map of an object, or of one of its maps, is in the text.
 #[derive(Debug)]
 pub struct PlacedPart {
-    pub in_metadata: bool,
-    pub name: Text,
+    address: NonZeroUsize,
     /// From the end of the text, because the revision is put in at its beginning.
-    before_end: usize,
-    length: usize,
+    before_end: u32,
+    length: u32,
 }
 
 impl PlacedPart {
-    pub fn text<'a>(&self, whole: &'a [u8]) -> Option<&'a [u8]> {
-        let begin = whole.len().checked_sub(self.before_end)?;
+    /// The text of a value in the text of an object that lives, and that this is a part of.
+    pub fn text<'a>(parts: &[Self], value: &Value, whole: &'a [u8]) -> Option<&'a [u8]> {
+        let address = value.address()?;
+        let part = parts.iter().find(|part| part.address == address)?;
+        let begin = whole.len().checked_sub(part.before_end as usize)?;
         // See `mark_incomplete`.
-        whole.get(begin..begin + self.length).filter(|_| !is_incomplete(whole))
+        whole.get(begin..begin + part.length as usize).filter(|_| !is_incomplete(whole))
     }
 }
 
@@ -58,7 +58,7 @@ pub fn is_incomplete(bytes: &[u8]) -> bool {
 /// The text of an object that is not written (a dry run). A new object has no revision.
 pub fn unstored(object: &Value) -> Bytes {
     let text = match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        Some(revision) => encode(object, revision, |_, _, _| None).0,
+        Some(revision) => encode(object, revision, |_| None).0,
         None => {
             let mut object = object.clone();
             remove_type(&mut object);
@@ -68,48 +68,70 @@ pub fn unstored(object: &Value) -> Bytes {
     Bytes::from(text)
 }
 
+/// Writes fields, and notes where lists and maps are.
+struct Encoder<K> {
+    out: Vec<u8>,
+    parts: Vec<PlacedPart>,
+    known: K,
+}
+
+impl<'a, K: Fn(&Value) -> Option<&'a [u8]>> Encoder<K> {
+    fn field(&mut self, name: &str, value: &Value, is_within: bool) {
+        write_text(name, &mut self.out);
+        self.out.push(b':');
+        let Some(address) = value.address() else { return value.write_to(&mut self.out) };
+        let begin = self.out.len();
+        match ((self.known)(value), value) {
+            (Some(text), _) => self.out.extend_from_slice(text),
+            // Of a map that has changed, most of what is in it has not.
+            (None, Value::Object(fields)) if !is_within => {
+                self.out.push(b'{');
+                for (place, (name, value)) in fields.iter().enumerate() {
+                    if place > 0 {
+                        self.out.push(b',');
+                    }
+                    self.field(name, value, true);
+                }
+                self.out.push(b'}');
+            }
+            (None, _) => value.write_to(&mut self.out),
+        }
+        // From the beginning, as long as the end is not known.
+        let (before_end, length) = (begin as u32, (self.out.len() - begin) as u32);
+        self.parts.push(PlacedPart { address, before_end, length });
+    }
+}
+
 fn encode<'a>(
     object: &Value,
     revision: &str,
-    known: impl Fn(bool, &str, &Value) -> Option<&'a [u8]>,
+    known: impl Fn(&Value) -> Option<&'a [u8]>,
 ) -> (Vec<u8>, Vec<PlacedPart>) {
     // A Pod that has ended, without room to spare: the store copies it.
-    let mut out = Vec::with_capacity(3584);
-    let mut parts = Vec::with_capacity(8);
-    let mut write_field = |out: &mut Vec<u8>, in_metadata: bool, name: &Text, value: &Value| {
-        out.push(b',');
-        write_text(name, out);
-        out.push(b':');
-        if !matches!(value, Value::Array(_) | Value::Object(_)) {
-            return value.write_to(out);
-        }
-        let begin = out.len();
-        match known(in_metadata, name, value) {
-            Some(text) => out.extend_from_slice(text),
-            None => value.write_to(out),
-        }
-        parts.push(PlacedPart { in_metadata, name: name.clone(), before_end: begin, length: out.len() - begin });
-    };
-    out.extend_from_slice(HEAD.as_bytes());
-    out.extend_from_slice(revision.as_bytes());
-    out.push(b'"');
+    let mut encoder = Encoder { out: Vec::with_capacity(3584), parts: Vec::with_capacity(16), known };
+    encoder.out.extend_from_slice(HEAD.as_bytes());
+    encoder.out.extend_from_slice(revision.as_bytes());
+    encoder.out.push(b'"');
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
     let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     for (name, value) in metadata {
         if name != "resourceVersion" {
-            write_field(&mut out, true, name, value);
+            encoder.out.push(b',');
+            encoder.field(name, value, true);
         }
     }
-    out.push(b'}');
+    encoder.out.push(b'}');
     for (name, value) in fields {
         if name != "metadata" && name != "apiVersion" && name != "kind" {
-            write_field(&mut out, false, name, value);
+            encoder.out.push(b',');
+            encoder.field(name, value, false);
         }
     }
-    out.push(b'}');
+    encoder.out.push(b'}');
+    let Encoder { out, mut parts, .. } = encoder;
     for part in &mut parts {
-        part.before_end = out.len() - part.before_end;
+        part.before_end = out.len() as u32 - part.before_end;
     }
     (out, parts)
 }

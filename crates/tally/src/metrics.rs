@@ -323,9 +323,11 @@ impl Observer for ControllerMetrics {
             Verb::Delete => "delete",
             Verb::DeleteCollection => "deletecollection",
         };
-        let resource: Cow<'static, str> = match call.subresource {
-            "" => call.kind.plural.into(),
-            subresource => format!("{}/{subresource}", call.kind.plural).into(),
+        let resource: Cow<'static, str> = match (call.kind.plural, call.subresource) {
+            (plural, "") => plural.into(),
+            ("pods", "status") => "pods/status".into(),
+            ("pods", "binding") => "pods/binding".into(),
+            (plural, subresource) => format!("{plural}/{subresource}").into(),
         };
         let code: Cow<'static, str> = match reply {
             Reply::Refused(refusal) => refusal.code.to_string().into(),

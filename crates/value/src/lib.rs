@@ -13,6 +13,7 @@ mod object;
 mod ser;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::ops::{Index, IndexMut};
 
 use compact_str::CompactString;
@@ -188,6 +189,16 @@ impl Value {
             (Value::Object(one), Value::Object(other)) => one.is_same(other),
             (Value::Array(_) | Value::Object(_), _) | (_, Value::Array(_) | Value::Object(_)) => false,
             (one, other) => one == other,
+        }
+    }
+
+    /// Where a list or a map is in memory; None: it is empty, or something else. Of two that live, only the same have the same
+    /// address.
+    pub fn address(&self) -> Option<NonZeroUsize> {
+        match self {
+            Value::Array(list) if !list.is_empty() => NonZeroUsize::new(list.address()),
+            Value::Object(map) if !map.is_empty() => NonZeroUsize::new(map.address()),
+            _ => None,
         }
     }
 }

@@ -14,6 +14,10 @@ impl List {
     pub fn is_same(&self, other: &List) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }
 
 impl PartialEq for List {

@@ -1,6 +1,8 @@
 /// A [`Value`](crate::Value) as JSON, with expressions in it. Values that it takes in stay shared.
 #[macro_export]
 macro_rules! json {
+    (@comma ,) => { 1 };
+    (@comma $other:tt) => { 0 };
     (@items $list:ident) => {};
     (@items $list:ident null $(, $($rest:tt)*)?) => {
         $list.push($crate::Value::Null);
@@ -44,7 +46,7 @@ macro_rules! json {
     ([$($inner:tt)*]) => {{
         #[allow(clippy::vec_init_then_push)]
         let items = {
-            let mut items: Vec<$crate::Value> = Vec::new();
+            let mut items: Vec<$crate::Value> = Vec::with_capacity(1 $(+ $crate::json!(@comma $inner))*);
             $crate::json!(@items items $($inner)*);
             items
         };
@@ -54,7 +56,8 @@ macro_rules! json {
         $crate::Value::Object($crate::Map::new())
     };
     ({$($inner:tt)*}) => {{
-        let mut fields = $crate::Map::new();
+        // As many as there are commas in the map itself, and one.
+        let mut fields = $crate::Map::with_capacity(1 $(+ $crate::json!(@comma $inner))*);
         $crate::json!(@fields fields $($inner)*);
         $crate::Value::Object(fields)
     }};

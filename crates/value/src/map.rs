@@ -67,6 +67,10 @@ impl Map {
         self.0.as_ptr() == other.0.as_ptr() && self.len() == other.len()
     }
 
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     fn find(&self, prefix: u64, name: &str) -> Result<usize, usize> {
         // Fields mostly come in order.
         match self.0.last() {

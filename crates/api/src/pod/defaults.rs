@@ -81,8 +81,11 @@ fn align_service_account(spec: &mut Object) {
     let name = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned();
     match name {
         Some(name) => {
-            spec.insert("serviceAccount", name.clone());
-            spec.insert("serviceAccountName", name);
+            for field in ["serviceAccount", "serviceAccountName"] {
+                if spec.get(field) != Some(&name) {
+                    spec.insert(field, name.clone());
+                }
+            }
         }
         None => {
             spec.remove("serviceAccount");
@@ -160,18 +163,23 @@ fn resources(resources: &mut Object) {
 
 /// Amounts are rounded to thousandths.
 fn whole_millis(amounts: &mut Object) {
-    for amount in amounts.values_mut() {
-        let Some(quantity) = quantity_of(Some(amount)) else { continue };
-        let thousandths = quantity.milli_value();
-        let rounded = format!("{thousandths}m");
-        // An exact amount keeps its text, and so does one that is too large to count in thousandths.
-        if thousandths.unsigned_abs() < i64::MAX.unsigned_abs()
-            && Quantity::parse(&rounded).is_ok_and(|rounded| rounded != quantity)
-            && let Ok(text) = canonical(&rounded)
-        {
-            *amount = text.into();
-        }
+    let rounded: Vec<(Text, Text)> =
+        amounts.iter().filter_map(|(name, amount)| Some((name.clone(), rounded_to_millis(amount)?))).collect();
+    for (name, amount) in rounded {
+        amounts.insert(name, amount.into());
     }
+}
+
+/// None: the amount keeps its text, because it is exact, or because it is too large to count in thousandths.
+fn rounded_to_millis(amount: &Value) -> Option<Text> {
+    let quantity = quantity_of(Some(amount))?;
+    let thousandths = quantity.milli_value();
+    if thousandths.unsigned_abs() >= i64::MAX.unsigned_abs() {
+        return None;
+    }
+    let rounded = format!("{thousandths}m");
+    let differs = Quantity::parse(&rounded).is_ok_and(|rounded| rounded != quantity);
+    if differs { canonical(&rounded).ok().map(Text::from) } else { None }
 }
 
 /// A Pod with its own limits requests the sum of its containers' requests, or its limits where they request nothing.
@@ -208,7 +216,9 @@ fn requests_from_limits(container: &mut Object) {
         fill(resources, "requests", || json!({}));
         with(resources, "requests", |requests| {
             for (name, quantity) in limits {
-                requests.entry(name).or_insert(quantity);
+                if !requests.contains_key(&name) {
+                    requests.insert(name, quantity);
+                }
             }
         });
     });
@@ -284,16 +294,28 @@ fn object_at<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Object> {
     value.get_mut(field).and_then(Value::as_object_mut)
 }
 
+/// A part that needs no change stays shared with where it comes from: the Pods of a Job share most of their template.
 fn with(object: &mut Object, field: &str, change: impl FnOnce(&mut Object)) {
-    if let Some(inner) = object.get_mut(field).and_then(Value::as_object_mut) {
-        change(inner);
+    let Some(inner) = object.get(field).and_then(Value::as_object) else { return };
+    let mut changed = inner.clone();
+    change(&mut changed);
+    if !changed.is_same(inner) {
+        object.insert(field, changed.into());
     }
 }
 
 fn for_each(object: &mut Object, list: &str, change: impl Fn(&mut Object)) {
-    for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(item) = item.as_object_mut() {
-            change(item);
+    let Some(items) = object.get(list).and_then(Value::as_array) else { return };
+    let mut changed_items: Option<Vec<Value>> = None;
+    for (place, item) in items.iter().enumerate() {
+        let Some(item) = item.as_object() else { continue };
+        let mut changed = item.clone();
+        change(&mut changed);
+        if !changed.is_same(item) {
+            changed_items.get_or_insert_with(|| items.to_vec())[place] = changed.into();
         }
+    }
+    if let Some(items) = changed_items {
+        object.insert(list, items.into());
     }
 }

@@ -5,6 +5,7 @@
 //! change, `warnings` what is accepted with a warning; `lifecycle` contains the other operations on a Pod: creation,
 //! binding, eviction, deletion.
 
+mod alike;
 mod annotations;
 mod checks;
 mod containers;
@@ -20,6 +21,8 @@ mod spec;
 mod update;
 mod volumes;
 mod warnings;
+
+use std::num::NonZeroUsize;
 
 use tally_core::time::Timestamp;
 use tally_value::Value;
@@ -87,20 +90,35 @@ impl Rules for PodRules {
             Part::Status => Vec::new(),
         };
         let spec_is_kept = is_kept(new, old, "spec");
-        if part == Part::Main && !(spec_is_kept && is_kept(&new["metadata"], &old["metadata"], "annotations")) {
+        let annotations_are_kept = is_kept(&new["metadata"], &old["metadata"], "annotations");
+        if part == Part::Main && !(spec_is_kept && annotations_are_kept) {
             errors.extend(validate_pod(&pod));
         }
-        annotations::validate_change(&annotations, old, &mut errors);
-        update::validate_tracking(&metadata, old, &mut errors);
+        if !annotations_are_kept {
+            annotations::validate_change(&annotations, old, &mut errors);
+        }
+        if !is_kept(&new["metadata"], &old["metadata"], "finalizers") {
+            update::validate_tracking(&metadata, old, &mut errors);
+        }
         match part {
             Part::Main if spec_is_kept => {}
             Part::Main => update::validate(&spec, &old["spec"], &mut errors),
             Part::Status => {
-                annotations::validate(&annotations, &spec, &mut errors);
+                if !(spec_is_kept && annotations_are_kept) {
+                    annotations::validate(&annotations, &spec, &mut errors);
+                }
                 update::validate_status(&pod, old, &mut errors);
             }
         }
         errors
+    }
+
+    fn likeness(&self, object: &Value) -> Option<NonZeroUsize> {
+        alike::likeness(object)
+    }
+
+    fn is_like(&self, object: &Value, accepted: &Value) -> bool {
+        alike::is_like(object, accepted)
     }
 
     fn create_warnings(&self, object: &Value) -> Vec<String> {

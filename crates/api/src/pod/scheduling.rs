@@ -1,6 +1,7 @@
 //! Where a Pod may run: selectors, affinities, tolerations, topology spread, and scheduling gates.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use tally_value::{Value, json};
 
@@ -266,24 +267,28 @@ pub(super) fn tolerations(list: &At<'_, '_>, errors: &mut Errors) {
 
 /// By default, Pods stay for five minutes on a node that is not ready or unreachable.
 pub(super) fn add_default_tolerations(pod: &mut Value) {
+    const KEYS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    /// All Pods without tolerations of their own share the list.
+    static DEFAULTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let added = |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+        KEYS.map(added).into()
+    });
+    static LIST: LazyLock<Value> = LazyLock::new(|| DEFAULTS.clone().into());
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let text =
-            |toleration: &Value, field| toleration.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let tolerated = spec.get("tolerations").and_then(Value::as_array).into_iter().flatten().any(|toleration| {
-            [key, ""].contains(&text(toleration, "key").as_str())
-                && ["NoExecute", ""].contains(&text(toleration, "effect").as_str())
-        });
-        if tolerated {
-            continue;
-        }
-        let added = tally_value::json!({
-            "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
-        });
-        let list = spec.entry("tolerations").or_insert_with(|| json!([]));
-        if let Some(list) = list.as_array_mut() {
-            list.push(added);
-        }
+    let Some(own) = spec.get("tolerations").and_then(Value::as_array).filter(|own| !own.is_empty()) else {
+        spec.insert("tolerations", LIST.clone());
+        return;
+    };
+    let tolerates = |key: &str| {
+        own.iter().any(|toleration| {
+            let text = |field| toleration.get(field).and_then(Value::as_str).unwrap_or_default();
+            [key, ""].contains(&text("key")) && ["NoExecute", ""].contains(&text("effect"))
+        })
+    };
+    let mut all = own.to_vec();
+    all.extend(KEYS.iter().zip(&*DEFAULTS).filter(|(key, _)| !tolerates(key)).map(|(_, added)| added.clone()));
+    if all.len() > own.len() {
+        spec.insert("tolerations", all.into());
     }
 }
 

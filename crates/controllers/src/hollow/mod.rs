@@ -78,6 +78,8 @@ struct HollowNode {
     /// The UID of the existing Node.
     uid: Option<CompactString>,
     revision: Revision,
+    /// The stream has shown that the Node of this revision or an earlier one is gone: a late response shows such a Node.
+    gone_at: Revision,
     /// The next request about it; None: nothing to do.
     fix: Option<Call>,
     work_at: Option<Timestamp>,
@@ -151,7 +153,8 @@ impl<S: Mutation> Hollow<S> {
         let number = seen.number;
         let Some(node) = self.node(number) else { return };
         node.epoch = epoch;
-        if node.uid.as_ref() == Some(&seen.uid) && node.revision > seen.revision {
+        let outdated = node.uid.as_ref() == Some(&seen.uid) && node.revision > seen.revision;
+        if outdated || seen.revision <= node.gone_at {
             return;
         }
         node.uid = Some(seen.uid);
@@ -170,9 +173,11 @@ impl<S: Mutation> Hollow<S> {
 
     fn node_gone(&mut self, object: &Object, now: Timestamp) {
         let Some(seen) = nodes::read(object, now) else { return };
-        if let Some(node) = self.node(seen.number).filter(|node| node.uid.as_ref() == Some(&seen.uid)) {
+        let Some(node) = self.node(seen.number) else { return };
+        if node.uid.as_ref() == Some(&seen.uid) {
             node.lose();
         }
+        node.gone_at = node.gone_at.max(seen.revision);
     }
 
     /// All existing Nodes have been observed: those that never existed are created, those that are gone are lost.
@@ -186,6 +191,7 @@ impl<S: Mutation> Hollow<S> {
                 new.push(number);
             } else if node.uid.is_some() && node.epoch != epoch && node.revision <= at {
                 node.lose();
+                node.gone_at = at;
             }
         }
         for number in new {

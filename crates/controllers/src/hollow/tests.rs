@@ -511,6 +511,25 @@ fn a_lost_node_says_nothing_until_it_is_back() {
     assert_eq!(probe.asks(), ["patch pods ns/p/status"]);
 }
 
+/// Lost-node seed 960000397: the Node was patched for ever.
+#[test]
+fn a_late_response_does_not_bring_a_node_back_that_is_gone() {
+    let tainted = |revision| {
+        let mut node = node(0, revision);
+        node["spec"]["taints"] = json!([{"key": "node.kubernetes.io/not-ready"}]);
+        node
+    };
+    let mut probe = Probe::new(Hollow::new(1));
+    probe.lists(Kind::NODE, &[], 1);
+    assert_eq!(probe.asks(), ["create nodes /"]);
+    probe.sees(Kind::NODE, tainted(2));
+    probe.gone(Kind::NODE, tainted(3));
+    probe.answer(0, done(tainted(2)));
+    assert!(probe.asks().is_empty() && probe.out.wake_at.is_none());
+    probe.sees(Kind::NODE, tainted(4));
+    assert_eq!(probe.asks(), ["merge nodes /hollow-0"], "another Node with the name");
+}
+
 #[test]
 fn requests_under_way_are_limited() {
     let mut probe = ready(1);

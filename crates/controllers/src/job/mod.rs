@@ -390,6 +390,12 @@ impl<S: Mutation> JobController<S> {
         if self.mutation.injects(Bug::LegacyTrackedAgain) && job.gates.enabled(Gate::JobTrackingWithFinalizers) {
             job.legacy = false;
         }
+        // Most changes are of the status. What was made of the template serves the next Pods, too.
+        if let Some(known) = self.jobs.slot_of(&job.uid).and_then(|slot| self.jobs.get(slot))
+            && known.view.spec == job.spec
+        {
+            job.spec = known.view.spec.clone();
+        }
         job
     }
 

@@ -223,10 +223,10 @@ impl<A: Api> Task<A> {
                 self.tell(Input::Tick);
                 // Notifications may arrive without end, and the input behind them would never be processed.
                 if let Some(Some(inputs)) = self.streams.next().now_or_never() {
-                    inputs.into_iter().for_each(|input| self.tell(input));
+                    self.tell_all(inputs);
                 }
             }
-            Some(inputs) = self.streams.next() => inputs.into_iter().for_each(|input| self.tell(input)),
+            Some(inputs) = self.streams.next() => self.tell_all(inputs),
             () = tokio::task::yield_now(), if self.unsent => {}
             () = tokio::time::sleep(nap) => self.tell(Input::Tick),
         }
@@ -261,27 +261,48 @@ impl<A: Api> Task<A> {
     }
 
     fn tell(&mut self, input: Input) {
-        let begun_at = self.caller.began.elapsed();
+        self.tell_all([input]);
+    }
+
+    /// What comes together is told as of one time: most input leads to nothing, and clocks are read for what does.
+    fn tell_all(&mut self, inputs: impl IntoIterator<Item = Input>) {
+        let mut begun_at = self.caller.began.elapsed();
         let now = wall_clock();
         if let Some(by) = self.clock.set_back(now, begun_at) {
             self.controller.handle(Input::ClockSetBack(by), now, &mut self.out);
         }
-        self.controller.handle(input, now, &mut self.out);
-        let name = self.controller.name();
-        let metrics = std::mem::take(&mut self.out.metrics);
-        let (syncs, others): (Vec<_>, Vec<_>) =
-            metrics.into_iter().partition(|metric| matches!(metric, Metric::Sync { .. }));
+        for input in inputs {
+            self.controller.handle(input, now, &mut self.out);
+            if !self.out.metrics.is_empty() || !self.out.requests.is_empty() {
+                begun_at = self.decided(begun_at);
+            }
+            if !self.out.events.is_empty() {
+                self.record();
+            }
+        }
+    }
+
+    /// Takes over what the controller has decided since `begun_at`. Returns the time.
+    fn decided(&mut self, begun_at: Duration) -> Duration {
+        let (name, observer) = (self.controller.name(), &self.caller.observer);
         let decided_at = self.caller.began.elapsed();
+        let (syncs, others): (Vec<_>, Vec<_>) =
+            self.out.metrics.drain(..).partition(|metric| matches!(metric, Metric::Sync { .. }));
         for metric in &others {
-            self.caller.observer.metric(name, metric, decided_at.saturating_sub(begun_at));
+            observer.metric(name, metric, decided_at.saturating_sub(begun_at));
         }
         if !self.out.requests.is_empty() || !syncs.is_empty() {
             let requests = self.out.requests.iter().map(|request| request.id);
-            self.caller.observer.queue(name, QueueChange::Added(requests.len()));
+            observer.queue(name, QueueChange::Added(requests.len()));
             let complete = self.times.decided(requests, syncs, begun_at, decided_at);
             self.synced(complete);
         }
         self.requests.extend(self.out.requests.drain(..));
+        decided_at
+    }
+
+    fn record(&mut self) {
+        let name = self.controller.name();
         for event in self.out.events.drain(..) {
             if self.mailbox.as_ref().is_some_and(|mailbox| !mailbox.post(name, event)) {
                 self.caller.observer.event_dropped(name);

@@ -7,8 +7,8 @@ use crate::driver::api::WatchError;
 
 /// Called from the driver's tasks: must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// `took`: how long the controller took for the input that led to the metric; for [`Metric::Sync`], with all the
-    /// requests that followed from it, up to the last response.
+    /// `took`: how long the controller took for the input that led to the metric, with input before it that led to nothing;
+    /// for [`Metric::Sync`], with all the requests that followed from it, up to the last response.
     fn metric(&self, _controller: &'static str, _metric: &Metric, _took: Duration) {}
     fn queue(&self, _controller: &'static str, _change: QueueChange) {}
     /// How much of the rate limit is used, from 0 to 1.
