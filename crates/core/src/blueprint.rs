@@ -191,7 +191,9 @@ fn add_index_variable(container: &mut Value, path: &'static str) -> Result<(), B
         return Err(unreadable(path, "a variable of env is not an object"));
     }
     if !variables.iter().any(|variable| variable["name"] == INDEX_VARIABLE) {
-        variables.push(json!({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": INDEX_FIELD}}}));
+        variables.push(
+            json!({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": INDEX_FIELD}}}),
+        );
     }
     container.insert("env", variables.into());
     Ok(())

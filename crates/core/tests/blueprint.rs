@@ -159,7 +159,7 @@ fn create_3_spec_is_copied_whatever_is_in_it() {
 fn create_4_pods_of_indexed_jobs_know_their_index() {
     let variable = json!({
         "name": "JOB_COMPLETION_INDEX",
-        "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}},
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}},
     });
     let own = json!({"name": "JOB_COMPLETION_INDEX", "value": "mine"});
     let other = json!({"name": "X", "value": "1"});

@@ -227,10 +227,12 @@ async fn at(instant: Option<Instant>) {
 
 /// What a change means for a watch with this selector: an object can start or stop matching it.
 fn tell(resource: &'static Resource, filter: &Filter, event: &Event) -> Option<WatchEvent> {
-    let shows = |entry: &Entry| match decoded::tree(entry) {
-        _ if filter.is_everything() => true,
-        Some(tree) => filter.matches_object(resource, &tree),
-        None => filter.matches_stored(resource, &entry.value),
+    let all = filter.is_everything();
+    let shows = |entry: &Entry| {
+        all || match decoded::tree(entry) {
+            Some(tree) => filter.matches_object(resource, &tree),
+            None => filter.matches_stored(resource, &entry.value),
+        }
     };
     let object = || view::object(resource, &event.entry);
     let was = event.previous.as_ref().is_some_and(&shows);

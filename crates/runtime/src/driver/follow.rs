@@ -38,7 +38,7 @@ struct Follower<A: Api> {
 
 impl<A: Api> Follower<A> {
     async fn next(&mut self) -> Vec<Input> {
-        let mut inputs = Vec::new();
+        let mut inputs = Vec::with_capacity(8);
         while inputs.is_empty() {
             if let Some(trouble) = self.ended.take() {
                 self.end(trouble).await;
