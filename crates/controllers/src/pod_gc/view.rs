@@ -2,7 +2,6 @@
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use tally_core::ids::PodUid;
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
@@ -55,9 +54,9 @@ impl Pod {
             && (self.evicted, self.created_at, &self.node) == (seen.evicted, seen.created_at, &seen.node_name)
     }
 
-    /// Evicted ones first, then the oldest.
-    pub fn place_among_ended(&self, uid: &PodUid) -> Option<(bool, Timestamp, PodUid)> {
-        (self.terminated && !self.deleting).then(|| (!self.evicted, self.created_at, uid.clone()))
+    /// GC-1: evicted ones first, then the oldest.
+    pub fn age_among_ended(&self) -> Option<(bool, Timestamp)> {
+        (self.terminated && !self.deleting).then_some((!self.evicted, self.created_at))
     }
 
     /// Deleted, and never assigned to a node.

@@ -307,6 +307,18 @@ fn what_frees_room() {
     assert_eq!(placed(&mut probe), ["a>n"], "a Pod was made smaller");
 }
 
+/// A write on behalf of a state that was not understood would not be conditional on it.
+#[test]
+fn a_waiting_pod_that_cannot_be_read_keeps_its_revision_and_its_requirements() {
+    let mut probe = started(&[node("n", json!({}))], &[asking_for("a", 7, "3")]);
+    let mut odd = asking_for("a", 101, "1");
+    odd["spec"]["tolerations"] = "text".into();
+    probe.sees(Kind::POD, odd);
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["patch pods ns/a/status"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "7");
+}
+
 #[test]
 fn a_refused_binding_frees_its_place_and_is_tried_again() {
     let pods = [asking_for("a", 1, "2"), asking_for("b", 2, "1500m")];
