@@ -307,6 +307,21 @@ fn what_frees_room() {
     assert_eq!(placed(&mut probe), ["a>n"], "a Pod was made smaller");
 }
 
+/// No kubelet does this, but another client may write the phase.
+#[test]
+fn a_pod_that_runs_again_takes_its_room_again() {
+    let at = |revision: u64, phase: &str| on(at_revision(asking_for("x", 1, "2"), revision), "n", phase);
+    let mut probe = started(&[node("n", json!({}))], &[at(1, "Running")]);
+    for revision in [101, 103] {
+        probe.sees(Kind::POD, at(revision, "Succeeded"));
+        probe.sees(Kind::POD, at(revision + 1, "Running"));
+    }
+    probe.sees(Kind::POD, asking_for("a", 105, "1"));
+    assert_eq!(placed(&mut probe), NOTHING);
+    probe.sees(Kind::POD, at(106, "Failed"));
+    assert_eq!(placed(&mut probe), ["a>n"]);
+}
+
 /// A write on behalf of a state that was not understood would not be conditional on it.
 #[test]
 fn a_waiting_pod_that_cannot_be_read_keeps_its_revision_and_its_requirements() {
