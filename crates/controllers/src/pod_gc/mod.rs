@@ -140,7 +140,7 @@ impl<S: Mutation> PodGc<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Ok(seen) = PodView::of(object) else { return };
+        let Some(seen) = PodView::lenient(object) else { return };
         let uid = &seen.uid;
         match self.pods.observe(&seen) {
             KnownPod::Newer => return,
@@ -468,7 +468,7 @@ impl<S: Mutation> Controller for PodGc<S> {
                 }
             }
             Input::Delete(_, object) => {
-                if let Ok(seen) = PodView::of(&object)
+                if let Some(seen) = PodView::lenient(&object)
                     && let Some(pod) = self.pods.remove(&seen.uid)
                 {
                     self.forget(&seen.uid, &pod);

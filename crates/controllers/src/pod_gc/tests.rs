@@ -294,6 +294,43 @@ fn the_order_of_work_is_that_of_names_and_not_of_uids() {
     assert_eq!(probe.asks(), patches, "deleted, never scheduled");
 }
 
+/// Times that no time can be read from.
+fn odd(mut pod: Value) -> Value {
+    pod["status"]["conditions"] =
+        json!([{"type": "Ready", "status": "False", "lastTransitionTime": "-001-12-31T23:00:00Z"}]);
+    pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {"finishedAt": "yesterday"}}}]);
+    pod
+}
+
+#[test]
+fn a_pod_whose_times_cannot_be_read_is_ended_and_forgotten_like_others() {
+    let mut probe = started(&[], &[odd(pod("a", "gone", "Running", 7))]);
+    assert_eq!(probe.wakes_in(), Some(40_000));
+    probe.passes(40_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(probe.asks(), ["patch pods ns/a/status"]);
+    let order = &probe.body(0)["status"]["$setElementOrder/conditions"];
+    assert_eq!(*order, json!([{"type": "Ready"}, {"type": "DisruptionTarget"}]), "the condition that it has stays");
+
+    let options = PodGcOptions { terminated_pods: Some(1), ..PodGcOptions::default() };
+    let nodes = [node("n", "True", &[])];
+    let running = [pod("a", "n", "Running", 1), pod("b", "n", "Running", 2)];
+    let mut probe = with(options, &nodes, &running);
+    probe.sees(Kind::POD, odd(pod("a", "n", "Succeeded", 101)));
+    probe.sees(Kind::POD, pod("b", "n", "Succeeded", 102));
+    probe.lists(Kind::POD, &[odd(pod("a", "n", "Succeeded", 101)), pod("b", "n", "Succeeded", 102)], 103);
+    probe.passes(20_000);
+    assert_eq!(probe.asks(), ["delete pods ns/a"], "its end is observed");
+    probe.answer(0, Reply::DoneWithStatus);
+    probe.gone(Kind::POD, odd(pod("a", "n", "Succeeded", 104)));
+    assert_eq!(probe.controller.ended.len(), 1);
+    probe.gone(Kind::POD, odd(pod("b", "n", "Succeeded", 105)));
+    assert!(probe.controller.ended.is_empty() && probe.controller.by_node.is_empty());
+    probe.passes(100_000);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+}
+
 #[test]
 fn the_loss_of_a_large_node_is_worked_off_in_turns() {
     let pods: Vec<_> = (0..500).map(|n| pod(&format!("p{n}"), "gone", "Running", n)).collect();

@@ -156,7 +156,7 @@ impl<S: Mutation> Scheduler<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Ok(seen) = PodView::of(object) else { return };
+        let Some(seen) = PodView::lenient(object) else { return };
         let replaced = match self.pods.observe(&seen) {
             KnownPod::Newer => return,
             KnownPod::Earlier(earlier) if earlier.kept().stays(&seen) => return earlier.stays(),
@@ -447,7 +447,7 @@ impl<S: Mutation> Controller for Scheduler<S> {
                 }
             }
             Input::Delete(_, object) => {
-                if let Ok(pod) = PodView::of(&object)
+                if let Some(pod) = PodView::lenient(&object)
                     && self.pods.remove(&pod.uid).is_some()
                 {
                     self.pod_gone(&pod.uid, now);

@@ -307,6 +307,40 @@ fn what_frees_room() {
     assert_eq!(placed(&mut probe), ["a>n"], "a Pod was made smaller");
 }
 
+/// Times that no time can be read from.
+fn odd(mut pod: Value) -> Value {
+    let conditions = json!([{"type": "Ready", "status": "False", "lastTransitionTime": "-001-12-31T23:00:00Z"}]);
+    let containers = json!([{"state": {"terminated": {"finishedAt": "yesterday"}}}]);
+    merge(&mut pod, json!({"status": {"conditions": conditions, "containerStatuses": containers}}));
+    pod
+}
+
+#[test]
+fn a_pod_whose_times_cannot_be_read_takes_room_and_frees_it_like_others() {
+    let holder = || on(asking_for("x", 1, "2"), "n", "Running");
+    let ended = |revision: u64| odd(on(at_revision(holder(), revision), "n", "Succeeded"));
+    for before in [holder(), odd(holder())] {
+        let begin = || {
+            let mut probe = started(&[node("n", json!({}))], &[before.clone(), asking_for("a", 2, "1")]);
+            assert_eq!(probe.asks(), NOTHING, "its room is taken");
+            probe
+        };
+        let mut probe = begin();
+        probe.lists(Kind::POD, &[odd(holder()), asking_for("a", 2, "1")], 102);
+        assert_eq!(placed(&mut probe), NOTHING, "it is in the list");
+        probe.sees(Kind::POD, ended(103));
+        assert_eq!(placed(&mut probe), ["a>n"], "it has ended");
+        probe.gone(Kind::POD, ended(104));
+        assert!(probe.controller.taken.len() == 1 && probe.controller.pods.get(&PodUid::new("pod-x")).is_none());
+
+        let mut probe = begin();
+        probe.gone(Kind::POD, odd(at_revision(holder(), 103)));
+        assert_eq!(placed(&mut probe), ["a>n"], "it went");
+    }
+    let mut probe = started(&[node("n", json!({}))], &[odd(asking_for("a", 2, "1"))]);
+    assert_eq!(placed(&mut probe), ["a>n"], "it waits");
+}
+
 /// No kubelet does this, but another client may write the phase.
 #[test]
 fn a_pod_that_runs_again_takes_its_room_again() {
