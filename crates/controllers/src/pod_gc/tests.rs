@@ -332,6 +332,16 @@ fn a_pod_whose_times_cannot_be_read_is_ended_and_forgotten_like_others() {
 }
 
 #[test]
+fn a_node_is_there_whatever_its_finalizers_and_owners_look_like() {
+    for (field, value) in [("finalizers", json!("text")), ("ownerReferences", json!([{"controller": "text"}]))] {
+        let mut node = node("n", "True", &[]);
+        node["metadata"][field] = value;
+        let probe = started(&[node], &[pod("a", "n", "Running", 7)]);
+        assert_eq!(probe.wakes_in(), None, "{field}");
+    }
+}
+
+#[test]
 fn the_loss_of_a_large_node_is_worked_off_in_turns() {
     let pods: Vec<_> = (0..500).map(|n| pod(&format!("p{n}"), "gone", "Running", n)).collect();
     let mut probe = started(&[], &pods);
