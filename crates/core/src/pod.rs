@@ -1,6 +1,7 @@
-//! The compact view of a Pod: the few fields that controllers use, decoded without building the whole object. All controllers
-//! of a process read the same view of each revision ([`PodView::of`]).
+//! The compact view of a Pod: the few fields that controllers use, decoded without building the whole object. Each controller
+//! that follows Pods reads it, and shares it with the others of its process where that is possible ([`PodView::of`]).
 
+mod partial;
 mod tree;
 
 use std::sync::Arc;
@@ -145,9 +146,17 @@ impl PodView {
         self.controller.as_ref().filter(|controller| controller.is_job).map(|controller| &controller.uid)
     }
 
-    /// The view that all readers of the process share: the first one makes it.
+    /// If the object is one that readers share (see [`Object::shared`]), the first of them makes the view for all. Of any
+    /// other object every reader makes its own.
     pub fn of(object: &Object) -> serde_json::Result<Arc<Self>> {
         object.view(|object| object.tree.as_ref().map_or_else(|| object.read(), Self::from_tree))
+    }
+
+    /// The same, for readers that count nothing and compare no times of containers: a Pod whose view cannot be made is
+    /// nevertheless there, takes room and ends. Of such a Pod this has what `partial` reads, and nothing else. None: not
+    /// even that can be read.
+    pub fn lenient(object: &Object) -> Option<Arc<Self>> {
+        Self::of(object).ok().or_else(|| partial::read(object).map(Arc::new))
     }
 
     /// Decodes a `v1` Pod as JSON.
@@ -279,7 +288,8 @@ struct WireCondition<'a> {
     #[serde(rename = "type", borrow)]
     kind: Option<Text<'a>>,
     status: Option<Text<'a>>,
-    last_transition_time: Option<Timestamp>,
+    /// Read only where a rule uses it: clients add conditions of their own.
+    last_transition_time: Option<Text<'a>>,
     reason: Option<Text<'a>>,
     message: Option<Text<'a>>,
 }
@@ -316,7 +326,8 @@ struct WireTerminated<'a> {
     exit_code: Option<i32>,
     #[serde(borrow)]
     reason: Option<Text<'a>>,
-    finished_at: Option<Timestamp>,
+    /// Read only where a rule uses it.
+    finished_at: Option<Text<'a>>,
 }
 
 /// Absence, null and the empty text mean the same.
@@ -339,10 +350,9 @@ impl WirePod<'_> {
         };
         let sidecars = || status.init_container_statuses.iter().filter(|container| is_sidecar(plain(&container.name)));
         let ready = status.conditions.iter().find(|condition| plain(&condition.kind) == "Ready");
-        let finished_at = containers_finished_at(status.container_statuses.iter(), sidecars())
-            .or_else(|| {
-                ready.filter(|ready| plain(&ready.status) == "False").and_then(|ready| ready.last_transition_time)
-            })
+        let ready_changed_at = ready.map_or(Ok(None), |ready| ready.changed_at(&name))?;
+        let finished_at = containers_finished_at(&name, status.container_statuses.iter(), sidecars())?
+            .or_else(|| ready.filter(|ready| plain(&ready.status) == "False").and(ready_changed_at))
             .or(deletion_asked_at)
             .unwrap_or(created_at);
         let restarts = |container: &WireContainer| {
@@ -371,6 +381,7 @@ impl WirePod<'_> {
             "Failed" => (Phase::Failed, false),
             other => (Phase::Unknown, other != "Unknown"),
         };
+        let pending = if phase == Phase::Pending { status.pending_reason(&name, created_at)? } else { None };
         let mut controller = None;
         let owners = meta.owner_references.into_iter().map(|owner| {
             let controls = owner.controller == Some(true);
@@ -413,7 +424,7 @@ impl WirePod<'_> {
             scheduled: !plain(&self.spec.node_name).is_empty(),
             node_name: plain(&self.spec.node_name).into(),
             ready: ready.is_some_and(|ready| plain(&ready.status) == "True"),
-            ready_changed_at: ready.and_then(|ready| ready.last_transition_time),
+            ready_changed_at,
             finished_at,
             ttl_after_finished: meta.annotations.ttl_after_finished.as_deref().and_then(ttl_seconds),
             index: meta.annotations.index.as_deref().and_then(index_from_annotation),
@@ -428,7 +439,7 @@ impl WirePod<'_> {
                 .map(|(container, _, code)| Exit { container: plain(&container.name).into(), code })
                 .collect(),
             reason: reason.into(),
-            pending: if phase == Phase::Pending { status.pending_reason(created_at).map(Box::new) } else { None },
+            pending: pending.map(Box::new),
             conditions: status
                 .conditions
                 .iter()
@@ -438,40 +449,57 @@ impl WirePod<'_> {
     }
 }
 
+impl WireCondition<'_> {
+    fn changed_at(&self, pod: &str) -> Result<Option<Timestamp>, ViewError> {
+        let time = self.last_transition_time.as_deref().map(Timestamp::parse).transpose();
+        time.map_err(|problem| {
+            let field = format!("status.conditions[{}].lastTransitionTime", plain(&self.kind));
+            ViewError::field("Pod", pod, &field, &problem)
+        })
+    }
+}
+
 impl WireStatus<'_> {
     /// PENDING-2: why a Pod is pending. Containers have no times for this: those of a Pod that has a node count from when
     /// it got the node.
-    fn pending_reason(&self, created_at: Timestamp) -> Option<PendingReason> {
+    fn pending_reason(&self, pod: &str, created_at: Timestamp) -> Result<Option<PendingReason>, ViewError> {
         let scheduled = self.conditions.iter().find(|condition| plain(&condition.kind) == "PodScheduled");
-        let since = scheduled.and_then(|scheduled| scheduled.last_transition_time).unwrap_or(created_at);
-        let because = |reason: &str, message: &Option<Text>| PendingReason {
-            reason: reason.into(),
-            message: plain(message).into(),
-            since,
+        let why = match scheduled.filter(|scheduled| plain(&scheduled.status) == "False") {
+            Some(refused) => Some((plain(&refused.reason), &refused.message)).filter(|(reason, _)| !reason.is_empty()),
+            None => {
+                let all = self.init_container_statuses.iter().chain(&self.container_statuses);
+                let waiting = all.filter_map(|container| container.state.waiting.as_ref());
+                let mut whys = waiting.map(|waiting| (plain(&waiting.reason), &waiting.message));
+                whys.find(|(reason, _)| !matches!(*reason, "" | "PodInitializing"))
+            }
         };
-        if let Some(refused) = scheduled.filter(|scheduled| plain(&scheduled.status) == "False") {
-            return Some(plain(&refused.reason))
-                .filter(|reason| !reason.is_empty())
-                .map(|reason| because(reason, &refused.message));
-        }
-        let all = self.init_container_statuses.iter().chain(&self.container_statuses);
-        let mut waiting = all.filter_map(|container| container.state.waiting.as_ref());
-        let why = waiting.find(|waiting| !matches!(plain(&waiting.reason), "" | "PodInitializing"))?;
-        Some(because(plain(&why.reason), &why.message))
+        let Some((reason, message)) = why else { return Ok(None) };
+        let since = scheduled.map_or(Ok(None), |scheduled| scheduled.changed_at(pod))?.unwrap_or(created_at);
+        Ok(Some(PendingReason { reason: reason.into(), message: plain(message).into(), since }))
     }
 }
 
 /// The latest finish time of all containers and sidecars, if all of them have finished (BACKOFF-6). Sidecars alone are
 /// not sufficient while no regular container has reported.
 fn containers_finished_at<'a, 'w: 'a>(
+    pod: &str,
     regular: impl Iterator<Item = &'a WireContainer<'w>>,
     sidecars: impl Iterator<Item = &'a WireContainer<'w>>,
-) -> Option<Timestamp> {
+) -> Result<Option<Timestamp>, ViewError> {
     let mut regular = regular.peekable();
-    regular.peek()?;
-    let mut latest = None;
+    if regular.peek().is_none() {
+        return Ok(None);
+    }
+    let mut latest = Ok(None);
     for container in regular.chain(sidecars) {
-        latest = latest.max(Some(container.state.terminated.as_ref()?.finished_at?));
+        let end = container.state.terminated.as_ref().and_then(|terminated| terminated.finished_at.as_deref());
+        // If one has no time, those of the others are not used.
+        let Some(end) = end else { return Ok(None) };
+        let end = Timestamp::parse(end).map_err(|problem| {
+            let field = format!("finishedAt of container {:?}", plain(&container.name));
+            ViewError::field("Pod", pod, &field, &problem)
+        });
+        latest = latest.and_then(|latest| Ok(latest.max(Some(end?))));
     }
     latest
 }

@@ -175,12 +175,102 @@ fn times_that_are_no_times_are_refused_and_named() {
             job_refused(&with(job(), path, nonsense.clone()), &said);
         }
         let condition = json!([{"type": "Failed", "status": "True", "lastTransitionTime": nonsense}]);
-        job_refused(&with(job(), "status.conditions", condition.clone()), &said);
-        pod_refused(&with(pod(), "status.conditions", condition), &said);
-        pod_refused(&with(pod(), "metadata.creationTimestamp", nonsense), &said);
+        job_refused(&with(job(), "status.conditions", condition), &said);
+        pod_refused(&with(pod(), "metadata.creationTimestamp", nonsense.clone()), &said);
+        let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": nonsense}]);
+        pod_refused(&with(pod(), "status.conditions", ready), &said);
+        let scheduled = json!([
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": nonsense},
+        ]);
+        pod_refused(&with(pod(), "status.conditions", scheduled), &said);
+        let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 1, "finishedAt": nonsense}}}]);
+        pod_refused(&with(pod(), "status.containerStatuses", ended), &said);
     }
     for wrong in [json!(5), json!(["2026-01-31T12:00:00Z"]), json!({}), json!(true)] {
         job_refused(&with(job(), "status.startTime", wrong), "expected a time");
+    }
+}
+
+/// A client may add conditions of its own to a Pod. Only the times that a rule uses must be times (BACKOFF-6, PENDING-2).
+#[test]
+fn times_of_a_pod_that_no_rule_uses_may_be_anything_that_the_api_has_stored() {
+    let odd = "-001-12-31T23:00:00Z";
+    let status = json!({
+        "phase": "Running",
+        "conditions": [
+            {"type": "example.com/Checked", "status": "True", "lastTransitionTime": odd},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": odd},
+            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:30Z"},
+        ],
+        "initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 0, "finishedAt": odd}}}],
+        "containerStatuses": [
+            {"name": "a", "state": {"terminated": {"exitCode": 3, "finishedAt": odd}}},
+            {"name": "b", "state": {"running": {"startedAt": odd}}},
+        ],
+    });
+    let pod = read_pod(&with(pod(), "status", status.clone()));
+    assert_eq!((pod.phase, pod.conditions.len(), pod.exits[0].code), (Phase::Running, 3, 3));
+    assert_eq!(Some(pod.finished_at), pod.ready_changed_at);
+    let pod = with(self::pod(), "status", with(status, "phase", json!("Pending")));
+    assert_eq!(read_pod(&pod).pending, None, "no reason, so it does not matter since when");
+    pod_refused(
+        &with(pod, "status.containerStatuses.1.state", json!({"waiting": {"reason": "ErrImagePull"}})),
+        "status.conditions[PodScheduled].lastTransitionTime: \"-001-12-31T23:00:00Z\" is not an RFC 3339 time",
+    );
+}
+
+/// What the controllers that count nothing do: see `PodView::lenient`.
+#[track_caller]
+fn read_leniently(object: &Value) -> Option<PodView> {
+    let text = object.to_string();
+    let tree: tally_value::Value = serde_json::from_str(&text).unwrap();
+    let mut object = Object::from(text);
+    let read = PodView::lenient(&object);
+    object.tree = Some(tree);
+    assert_eq!(PodView::lenient(&object), read, "from the tree");
+    assert!(PodView::of(&object).ok().is_none_or(|whole| Some(whole) == read));
+    read.map(|read| (*read).clone())
+}
+
+#[test]
+fn of_a_pod_whose_times_are_none_its_place_and_its_state_are_known() {
+    let odd = json!({
+        "metadata": {
+            "uid": "p-1", "namespace": "ns", "name": "pod", "resourceVersion": "7", "generation": 2,
+            "creationTimestamp": "long ago", "deletionTimestamp": "soon", "deletionGracePeriodSeconds": 30,
+            "labels": {"a": 7}, "finalizers": {"a": 7}, "ownerReferences": "text",
+            "annotations": {
+                "batch.kubernetes.io/job-completion-index": "3", "batch.kubernetes.io/job-index-failure-count": "2",
+                "example.com/other": "x",
+            },
+        },
+        "spec": {"nodeName": "n", "initContainers": 7, "schedulingGates": 7},
+        "status": {
+            "phase": "Failed", "reason": "Evicted", "initContainerStatuses": 7,
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": 5, "reason": 5}],
+            "containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 3, "finishedAt": "yesterday"}}}],
+        },
+    });
+    let pod = read_leniently(&odd).unwrap();
+    assert_eq!((pod.uid.to_string(), pod.revision.0), ("p-1".to_owned(), 7));
+    assert_eq!((&*pod.namespace, &*pod.name, &*pod.node_name), ("ns", "pod", "n"));
+    assert_eq!((pod.phase, pod.evicted, pod.generation), (Phase::Failed, true, Some(2)));
+    assert!(pod.deleting() && pod.deletion_grace == Some(30));
+    assert_eq!(pod.conditions[..], [("Ready".into(), "False".into())]);
+    assert_eq!((pod.index, pod.failure_count), (Some(3), 2));
+    assert!(!pod.tracked && pod.job().is_none() && pod.exits.is_empty(), "nothing that a Job could count");
+
+    for (path, value) in [
+        ("metadata.generation", json!("text")),
+        ("metadata.annotations", json!({"batch.kubernetes.io/job-completion-index": 3})),
+        ("metadata.deletionTimestamp", Value::Null),
+        ("spec", Value::Null),
+        ("status", Value::Null),
+    ] {
+        assert!(read_leniently(&with(odd.clone(), path, value)).is_some(), "{path}");
+    }
+    for path in ["metadata.uid", "metadata.resourceVersion", "metadata.name", "spec.nodeName", "status.phase"] {
+        assert_eq!(read_leniently(&with(odd.clone(), path, json!(5))), None, "{path}");
     }
 }
 
@@ -523,8 +613,11 @@ fn read_alike(object: &Value, said: &str, counts: &mut [u32; 2]) {
     assert_eq!(PodView::deserialize(&tree).ok(), read, "{said}");
     let mut object = Object::from(text);
     assert_eq!(PodView::of(&object).ok().as_deref(), read.as_ref(), "{said}, from the text");
+    let lenient = PodView::lenient(&object);
+    assert!(read.is_none() || lenient.as_deref() == read.as_ref(), "{said}, leniently");
     object.tree = Some(tree);
     assert_eq!(PodView::of(&object).ok().as_deref(), read.as_ref(), "{said}, from the tree");
+    assert_eq!(PodView::lenient(&object), lenient, "{said}, leniently from the tree");
     counts[usize::from(read.is_some())] += 1;
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::Deserialize;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
@@ -21,7 +22,7 @@ use crate::losses::Losses;
 use crate::mailbox::Mailbox;
 use crate::object::NodeObject;
 use crate::options::NodeOptions;
-use crate::pod::{Metadata, Pod};
+use crate::pod::{self, Metadata, Pod};
 use crate::pod_worker::{Effects, PodRequest, PodWorker, WriteOutcome, is_tracked};
 use crate::port::{Found, Report, ShimCommand};
 use crate::row_lists::{ListName, RowLists};
@@ -113,11 +114,34 @@ impl PodBinding {
             let (uid, node_name) = (pod.uid.clone(), pod.node_name.clone());
             return Some(Self { uid, revision: pod.revision, deleting: pod.deleting(), node_name });
         }
-        // A Pod of this node that cannot be decoded is reported as such.
-        let Pod { metadata, spec, .. } = Pod::read(object)?;
+        // A Pod of this node that cannot be decoded is reported as such, and one that is gone must end here.
+        let Glance { metadata, spec } = object.read().ok()?;
+        let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default();
         let (revision, deleting) = (metadata.resource_version, metadata.deletion_timestamp.is_some());
-        Some(Self { uid: metadata.uid, revision, deleting, node_name: spec.node_name })
+        Some(Self { uid: metadata.uid, revision, deleting, node_name })
     }
+}
+
+/// The last resort: what is needed to know which Pod it is, and whether anything is to be done about it.
+#[derive(Deserialize)]
+struct Glance {
+    metadata: GlanceMetadata,
+    spec: Option<GlanceSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GlanceMetadata {
+    uid: PodUid,
+    #[serde(deserialize_with = "pod::revision")]
+    resource_version: Revision,
+    deletion_timestamp: Option<CompactString>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GlanceSpec {
+    node_name: Option<CompactString>,
 }
 
 impl NodeAgent {
@@ -157,13 +181,14 @@ impl NodeAgent {
         // Most watch events of a Pod come after its end, or show what the response to a request has shown: they need no
         // further decoding.
         if let Some(known) = self.pods.get_mut(&seen.uid) {
+            // Even if it cannot be decoded below.
+            known.epoch = self.epoch;
             let is_news = match &known.entry {
                 Entry::Over(_) | Entry::Cleaning => seen.deleting,
                 Entry::Live(worker) => seen.revision > worker.revision(),
                 Entry::Waiting(_) => true,
             };
             if !is_news {
-                known.epoch = self.epoch;
                 return;
             }
         }
@@ -651,5 +676,55 @@ impl Controller for NodeAgent {
         }
         self.read_losses(now);
         self.proceed(now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn odd() -> serde_json::Value {
+        json!({
+            "metadata": {
+                "uid": "u", "name": 7, "resourceVersion": "5", "labels": "text", "finalizers": {"a": 1},
+                "deletionTimestamp": "soon", "deletionGracePeriodSeconds": "text",
+            },
+            "spec": {"nodeName": "n", "containers": 7}, "status": "text",
+        })
+    }
+
+    #[test]
+    fn a_known_pod_that_cannot_be_read_is_there_until_it_is_gone() {
+        let mut agent = NodeAgent::new(NodeOptions::new("n"), Mailbox::new());
+        let plain = json!({"metadata": {"uid": "u", "name": "p", "resourceVersion": "4"}, "spec": {"nodeName": "n"}});
+        let (now, mut out) = (Timestamp::from_seconds(1_700_000_000), Outbox::default());
+        for (pod, at) in [(plain, 4), (odd(), 5)] {
+            let pod = Object::from(pod.to_string());
+            for input in
+                [Input::Init(Kind::POD), Input::Apply(Kind::POD, pod), Input::InitDone(Kind::POD, Revision(at))]
+            {
+                agent.handle(input, now, &mut out);
+            }
+            assert!(agent.pods.contains_key(&PodUid::new("u")), "it is in the list of revision {at}");
+        }
+        agent.handle(Input::Delete(Kind::POD, Object::from(odd().to_string())), now, &mut out);
+        assert!(agent.pods.is_empty());
+    }
+
+    /// Its UID and revision are enough to remove what is left of it.
+    #[test]
+    fn a_pod_of_which_little_can_be_read_is_identified() {
+        let seen = PodBinding::read(&Object::from(odd().to_string()));
+        assert!(seen.is_some_and(|seen| {
+            (seen.uid, seen.revision, seen.deleting, seen.node_name.as_str())
+                == (PodUid::new("u"), Revision(5), true, "n")
+        }));
+        for (field, value) in [("uid", json!(null)), ("resourceVersion", json!("text"))] {
+            let mut odd = odd();
+            odd["metadata"][field] = value;
+            assert!(PodBinding::read(&Object::from(odd.to_string())).is_none(), "{field}");
+        }
     }
 }

@@ -126,7 +126,7 @@ pub struct Metadata {
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
-fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<Revision, D::Error> {
+pub(crate) fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<Revision, D::Error> {
     let text = CompactString::deserialize(from)?;
     text.parse().map(Revision).map_err(|_| serde::de::Error::custom("a resourceVersion is a number here"))
 }

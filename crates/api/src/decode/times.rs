@@ -18,7 +18,9 @@ const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 pub fn read(text: &str, micros: bool) -> Result<Option<Read>, String> {
     let layout = if micros { MICROS } else { SECONDS };
     let (local, offset) = Parts { whole: text, layout, rest: text }.read(micros)?;
-    let utc = local.checked_sub(SignedDuration::from_secs(offset)).unwrap_or(local);
+    // A time on the wire has a year of four digits, in UTC too: another one could be stored, but not be read again.
+    let utc = local.checked_sub(SignedDuration::from_secs(offset)).ok().filter(|utc| utc.year() >= 0);
+    let utc = utc.ok_or_else(|| format!("parsing time {text:?}: year out of range"))?;
     if utc == DateTime::constant(1, 1, 1, 0, 0, 0, 0) {
         return Ok(None);
     }
@@ -192,6 +194,32 @@ impl Parts<'_> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn years_have_four_digits_in_utc_too() {
+        for (text, utc) in [
+            ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
+            ("0000-01-01T00:00:00-01:00", "0000-01-01T01:00:00Z"),
+            ("0000-01-01T01:00:00+01:00", "0000-01-01T00:00:00Z"),
+            ("9999-12-31T23:59:59.5Z", "9999-12-31T23:59:59.5Z"),
+            ("9999-12-31T22:59:59-01:00", "9999-12-31T23:59:59Z"),
+        ] {
+            let read = read(text, false).unwrap().unwrap().text;
+            assert_eq!(read, utc);
+            assert!(tally_core::time::Timestamp::parse(&read).is_ok(), "{read}");
+        }
+        for beyond in [
+            "0000-01-01T00:00:00+01:00",
+            "0000-01-01T00:59:59+01:00",
+            "9999-12-31T23:59:59-00:01",
+            "9999-12-31T23:00:00-24:00",
+        ] {
+            let problem = format!("parsing time {beyond:?}: year out of range");
+            assert_eq!(read(beyond, false).err(), Some(problem));
+            let beyond = format!("{}.000001{}", &beyond[..19], &beyond[19..]);
+            assert!(read(&beyond, true).is_err_and(|problem| problem.ends_with("year out of range")), "{beyond}");
+        }
+    }
 
     #[test]
     fn what_is_canonical_is_what_reading_leaves_as_it_is() {

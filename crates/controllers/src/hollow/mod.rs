@@ -231,7 +231,7 @@ impl<S: Mutation> Hollow<S> {
 
     /// Takes over a Pod as it is now, and determines its next step.
     fn pod_observed(&mut self, object: &Object, now: Timestamp) {
-        let Ok(seen) = PodView::of(object) else { return };
+        let Some(seen) = PodView::lenient(object) else { return };
         let Some(number) = nodes::number(&seen.node_name).filter(|number| (*number as usize) < self.nodes.len()) else {
             return;
         };
@@ -452,7 +452,7 @@ impl<S: Mutation> Controller for Hollow<S> {
             Input::Init(Kind::POD) => self.pod_epoch = self.pod_epoch.wrapping_add(1),
             Input::Apply(Kind::POD, object) => self.pod_observed(&object, now),
             Input::Delete(Kind::POD, object) => {
-                if let Ok(pod) = PodView::of(&object) {
+                if let Some(pod) = PodView::lenient(&object) {
                     self.forget(&pod.uid);
                 }
             }

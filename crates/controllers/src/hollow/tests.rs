@@ -458,6 +458,35 @@ fn what_is_not_ours_or_gone_is_not_reported() {
 }
 
 #[test]
+fn a_pod_with_a_condition_whose_time_cannot_be_read_runs_ends_and_is_forgotten() {
+    let at = |revision: u64, phase: &str| {
+        let mut pod = pod("Never", &[("run-for", "1m")]);
+        pod["metadata"]["resourceVersion"] = revision.to_string().into();
+        pod["status"]["phase"] = phase.into();
+        let odd = json!({"type": "Ready", "status": "False", "lastTransitionTime": "-001-12-31T23:00:00Z"});
+        pod["status"]["conditions"].as_array_mut().unwrap().push(odd);
+        pod
+    };
+    let mut probe = ready(1);
+    probe.sees(Kind::POD, at(5, "Pending"));
+    assert_eq!(probe.asks(), ["patch pods ns/p/status"]);
+    let mut running = at(6, "Running");
+    running["status"]["startTime"] = probe.now.to_string().into();
+    running["status"]["containerStatuses"] = json!([{"state": {"running": {"startedAt": probe.now.to_string()}}}]);
+    probe.answer(0, done(running.clone()));
+    probe.lists(Kind::POD, &[running], 7);
+    probe.passes(60_000);
+    assert_eq!(probe.asks(), ["patch pods ns/p/status"]);
+    assert_eq!(probe.body(0)["status"]["phase"], "Succeeded");
+    probe.answer(0, done(at(8, "Succeeded")));
+    assert!(probe.controller.pods.is_empty(), "it has ended");
+    probe.sees(Kind::POD, at(9, "Pending"));
+    assert_eq!(probe.controller.pods.len(), 1);
+    probe.gone(Kind::POD, at(10, "Pending"));
+    assert!(probe.controller.pods.is_empty() && probe.controller.timers.is_empty(), "it went");
+}
+
+#[test]
 fn nodes_are_created_once_and_made_ready() {
     let mut probe = Probe::new(Hollow::new(3));
     let mut tainted = node(1, 3);

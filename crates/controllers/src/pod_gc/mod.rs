@@ -20,7 +20,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
-use crate::pod_cache::{CachedPod, KnownPod, PodCache};
+use crate::pod_cache::{CachedPod, KnownPod, PodCache, PodRef};
 use tally_runtime::cache::{CacheChange, ObjectCache, RequestsInFlight, with_condition};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Reply, Stream, Verb, bring_forward};
 use tally_value::{Value, json};
@@ -62,8 +62,8 @@ pub struct PodGc<S = NoMutation> {
     by_node: BTreeMap<CompactString, BTreeSet<PodUid>>,
     /// Deleted, and never assigned to a node.
     unscheduled: BTreeSet<PodUid>,
-    /// Ended, and not deleted. Evicted ones first, then the oldest.
-    ended: BTreeSet<(bool, Timestamp, PodUid)>,
+    /// Ended, and not deleted. Evicted ones first, then the oldest, then by name.
+    ended: BTreeSet<((bool, Timestamp), PodRef)>,
     /// Nodes that Pods name and that have not been observed.
     missing: BTreeMap<CompactString, Missing>,
     quarantines: BTreeSet<(Timestamp, CompactString)>,
@@ -83,7 +83,7 @@ pub struct PodGc<S = NoMutation> {
 /// In the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    End(PodUid, Reason),
+    End(PodRef, Reason),
     Confirm(CompactString),
 }
 
@@ -103,7 +103,7 @@ enum Missing {
 }
 
 enum PodGcRequest {
-    Fail { uid: PodUid, namespace: CompactString, name: CompactString },
+    Fail(PodRef),
     Delete { uid: PodUid },
     ObservedNode(CompactString),
 }
@@ -140,14 +140,17 @@ impl<S: Mutation> PodGc<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Ok(seen) = PodView::of(object) else { return };
+        let Some(seen) = PodView::lenient(object) else { return };
         let uid = &seen.uid;
         match self.pods.observe(&seen) {
             KnownPod::Newer => return,
-            KnownPod::Earlier(pod) if pod.stays_ended(&seen) => return,
-            KnownPod::Earlier(pod) => {
-                let old = std::mem::replace(pod, Pod::of(&seen));
-                self.unlist(uid, &old);
+            KnownPod::Earlier(earlier) if earlier.kept().stays_ended(&seen) => return earlier.stays(),
+            KnownPod::Earlier(earlier) => {
+                let old = earlier.replace(Pod::of(&seen));
+                self.unscheduled.remove(uid);
+                if let Some(age) = old.age_among_ended() {
+                    self.ended.remove(&(age, PodRef::of(&seen)));
+                }
                 if old.node != seen.node_name {
                     self.leave(uid, &old.node);
                 }
@@ -159,7 +162,7 @@ impl<S: Mutation> PodGc<S> {
             }
         }
         let Some(CachedPod { kept: pod, .. }) = self.pods.get(uid) else { return };
-        self.ended.extend(pod.place_among_ended(uid));
+        self.ended.extend(pod.age_among_ended().map(|age| (age, PodRef::of(&seen))));
         if !pod.node.is_empty() {
             self.by_node.entry(pod.node.clone()).or_default().insert(uid.clone());
         } else if pod.is_unscheduled() {
@@ -169,16 +172,12 @@ impl<S: Mutation> PodGc<S> {
         self.arm(&seen.node_name, now);
     }
 
-    fn forget(&mut self, uid: &PodUid, pod: &Pod) {
-        self.unlist(uid, pod);
-        self.leave(uid, &pod.node);
-    }
-
-    fn unlist(&mut self, uid: &PodUid, pod: &Pod) {
+    fn forget(&mut self, uid: &PodUid, pod: &CachedPod<Pod>) {
         self.unscheduled.remove(uid);
-        if let Some(place) = pod.place_among_ended(uid) {
-            self.ended.remove(&place);
+        if let Some(age) = pod.kept.age_among_ended() {
+            self.ended.remove(&(age, pod.pod_ref(uid)));
         }
+        self.leave(uid, &pod.kept.node);
     }
 
     fn leave(&mut self, uid: &PodUid, node: &CompactString) {
@@ -272,8 +271,8 @@ impl<S: Mutation> PodGc<S> {
     }
 
     /// The Pods of a node that must be ended for this reason.
-    fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = &PodUid> {
-        self.by_node.get(node).into_iter().flatten().filter(move |uid| self.due(uid, reason).is_some())
+    fn of_node(&self, node: &str, reason: Reason) -> impl Iterator<Item = (&PodUid, &CachedPod<Pod>)> {
+        self.by_node.get(node).into_iter().flatten().filter_map(move |uid| Some((uid, self.due(uid, reason)?)))
     }
 
     /// The Pod, if the reason to end it still holds.
@@ -284,18 +283,19 @@ impl<S: Mutation> PodGc<S> {
             Reason::Orphaned => !pod.node.is_empty() && self.nodes.get("", &pod.node).is_none(),
             Reason::OutOfService => pod.deleting && self.out_of_service.contains(&pod.node),
             Reason::Unscheduled => pod.deleting && pod.node.is_empty(),
-            Reason::Surplus => pod.place_among_ended(uid).is_some(),
+            Reason::Surplus => pod.age_among_ended().is_some(),
         };
         holds.then_some(known)
     }
 
     fn round(&mut self) {
         let surplus = self.ended.iter().take(self.surplus());
-        let mut todo: Vec<_> = surplus.map(|(_, _, uid)| Task::End(uid.clone(), Reason::Surplus)).collect();
-        todo.extend(self.unscheduled.iter().map(|uid| Task::End(uid.clone(), Reason::Unscheduled)));
+        let mut todo: Vec<_> = surplus.map(|(_, pod)| Task::End(pod.clone(), Reason::Surplus)).collect();
+        let end = |reason| move |(uid, pod): (&PodUid, &CachedPod<Pod>)| Task::End(pod.pod_ref(uid), reason);
+        let unscheduled = self.unscheduled.iter().filter_map(|uid| Some((uid, self.pods.get(uid)?)));
+        todo.extend(unscheduled.map(end(Reason::Unscheduled)));
         for node in &self.out_of_service {
-            let pods = self.of_node(node, Reason::OutOfService);
-            todo.extend(pods.map(|uid| Task::End(uid.clone(), Reason::OutOfService)));
+            todo.extend(self.of_node(node, Reason::OutOfService).map(end(Reason::OutOfService)));
         }
         for (node, missing) in &self.missing {
             if matches!(missing, Missing::Believed) && self.of_node(node, Reason::Orphaned).next().is_some() {
@@ -337,7 +337,7 @@ impl<S: Mutation> PodGc<S> {
             && let Some(task) = self.todo.pop_first()
         {
             match task {
-                Task::End(uid, reason) => self.end(uid, reason, now, out),
+                Task::End(pod, reason) => self.end(pod, reason, now, out),
                 Task::Confirm(node) if self.mutation.injects(Bug::NodeNotLookedFor) => self.end_pods_of(&node),
                 // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
@@ -351,31 +351,31 @@ impl<S: Mutation> PodGc<S> {
 
     /// The node is gone: its Pods are to be ended.
     fn end_pods_of(&mut self, node: &str) {
-        let pods: Vec<_> = self.of_node(node, Reason::Orphaned).cloned().collect();
-        self.todo.extend(pods.into_iter().map(|uid| Task::End(uid, Reason::Orphaned)));
+        let pods = self.of_node(node, Reason::Orphaned);
+        let tasks: Vec<_> = pods.map(|(uid, pod)| Task::End(pod.pod_ref(uid), Reason::Orphaned)).collect();
+        self.todo.extend(tasks);
     }
 
-    fn end(&mut self, uid: PodUid, reason: Reason, now: Timestamp, out: &mut Outbox) {
-        let Some(pod) = self.due(&uid, reason) else { return };
-        if self.busy.contains(&uid) {
+    fn end(&mut self, pod: PodRef, reason: Reason, now: Timestamp, out: &mut Outbox) {
+        let Some(known) = self.due(&pod.uid, reason) else { return };
+        if self.busy.contains(&pod.uid) {
             return;
         }
         let untold = !self.options.gates.sets_phase_before_deletion();
-        if pod.kept.ended || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
-            let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-            self.delete(uid, &namespace, &name, out);
+        if known.kept.ended || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
+            self.delete(pod, out);
             return;
         }
         let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.namespace, &pod.name).subresource("status");
         let disrupts = self.options.gates.enabled(Gate::PodDisruptionConditions);
-        let call = call.body(&failed(&uid, pod, reason, disrupts, now));
-        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-        self.busy.insert(uid.clone());
-        self.asked.ask(PodGcRequest::Fail { uid, namespace, name }, call, out);
+        let call = call.body(&failed(&pod.uid, known, reason, disrupts, now));
+        self.busy.insert(pod.uid.clone());
+        self.asked.ask(PodGcRequest::Fail(pod), call, out);
     }
 
-    fn delete(&mut self, uid: PodUid, namespace: &str, name: &str, out: &mut Outbox) {
-        let call = Call::new(Verb::Delete, Kind::POD, namespace, name).body(&json!({
+    fn delete(&mut self, pod: PodRef, out: &mut Outbox) {
+        let PodRef { namespace, name, uid } = pod;
+        let call = Call::new(Verb::Delete, Kind::POD, &namespace, &name).body(&json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
             "preconditions": {"uid": uid.to_string()},
         }));
@@ -393,10 +393,10 @@ impl<S: Mutation> PodGc<S> {
         }
         match asking {
             // Only a Pod whose failure is stored is deleted.
-            PodGcRequest::Fail { uid, namespace, name } => {
-                self.busy.remove(&uid);
+            PodGcRequest::Fail(pod) => {
+                self.busy.remove(&pod.uid);
                 if reply.is_done() {
-                    self.delete(uid, &namespace, &name, out);
+                    self.delete(pod, out);
                 }
             }
             PodGcRequest::Delete { uid } => {
@@ -468,7 +468,7 @@ impl<S: Mutation> Controller for PodGc<S> {
                 }
             }
             Input::Delete(_, object) => {
-                if let Ok(seen) = PodView::of(&object)
+                if let Some(seen) = PodView::lenient(&object)
                     && let Some(pod) = self.pods.remove(&seen.uid)
                 {
                     self.forget(&seen.uid, &pod);

@@ -252,6 +252,95 @@ fn too_many_that_have_ended_go_evicted_and_oldest_first() {
     }
 }
 
+/// GC-1: of Pods of the same age the first by name goes first, whatever the UIDs are.
+#[test]
+fn the_order_of_work_is_that_of_names_and_not_of_uids() {
+    let named = |namespace: &str, name: &str, node: &str, uid: u32| {
+        let mut pod = pod(name, node, "Running", 1);
+        pod["metadata"]["namespace"] = namespace.into();
+        pod["metadata"]["uid"] = format!("00000000-0000-0000-0000-{uid:012}").into();
+        pod
+    };
+    let all = |node: &str| {
+        [("ns", "b"), ("ns", "a"), ("ms", "z"), ("ns", "c")].map(|(namespace, name)| (namespace, name, node.to_owned()))
+    };
+    let order = ["ms/z", "ns/a", "ns/b", "ns/c"];
+    let uid = |namespace: &str, name: &str| {
+        9 - order.iter().position(|known| *known == format!("{namespace}/{name}")).unwrap() as u32
+    };
+    let pods =
+        |node: &str| all(node).map(|(namespace, name, node)| named(namespace, name, &node, uid(namespace, name)));
+
+    let ended = pods("n").map(|mut pod| {
+        pod["status"]["phase"] = "Succeeded".into();
+        pod
+    });
+    for surplus in 1..=order.len() {
+        let options = PodGcOptions { terminated_pods: Some(order.len() - surplus), ..PodGcOptions::default() };
+        let mut probe = with(options, &[node("n", "True", &[])], &ended);
+        probe.passes(20_000);
+        let expected: Vec<_> = order[..surplus].iter().map(|pod| format!("delete pods {pod}")).collect();
+        assert_eq!(probe.asks(), expected);
+    }
+
+    let patches = order.map(|pod| format!("patch pods {pod}/status"));
+    let mut probe = started(&[], &pods("gone"));
+    probe.passes(40_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(probe.asks(), patches, "of a node that is gone");
+    let mut probe = started(&[], &pods("").map(|pod| deleted(pod, 0)));
+    probe.passes(20_000);
+    assert_eq!(probe.asks(), patches, "deleted, never scheduled");
+}
+
+/// Times that no time can be read from.
+fn odd(mut pod: Value) -> Value {
+    pod["status"]["conditions"] =
+        json!([{"type": "Ready", "status": "False", "lastTransitionTime": "-001-12-31T23:00:00Z"}]);
+    pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {"finishedAt": "yesterday"}}}]);
+    pod
+}
+
+#[test]
+fn a_pod_whose_times_cannot_be_read_is_ended_and_forgotten_like_others() {
+    let mut probe = started(&[], &[odd(pod("a", "gone", "Running", 7))]);
+    assert_eq!(probe.wakes_in(), Some(40_000));
+    probe.passes(40_000);
+    assert_eq!(probe.asks(), ["get nodes /gone"]);
+    probe.answer(0, refused(404, "NotFound"));
+    assert_eq!(probe.asks(), ["patch pods ns/a/status"]);
+    let order = &probe.body(0)["status"]["$setElementOrder/conditions"];
+    assert_eq!(*order, json!([{"type": "Ready"}, {"type": "DisruptionTarget"}]), "the condition that it has stays");
+
+    let options = PodGcOptions { terminated_pods: Some(1), ..PodGcOptions::default() };
+    let nodes = [node("n", "True", &[])];
+    let running = [pod("a", "n", "Running", 1), pod("b", "n", "Running", 2)];
+    let mut probe = with(options, &nodes, &running);
+    probe.sees(Kind::POD, odd(pod("a", "n", "Succeeded", 101)));
+    probe.sees(Kind::POD, pod("b", "n", "Succeeded", 102));
+    probe.lists(Kind::POD, &[odd(pod("a", "n", "Succeeded", 101)), pod("b", "n", "Succeeded", 102)], 103);
+    probe.passes(20_000);
+    assert_eq!(probe.asks(), ["delete pods ns/a"], "its end is observed");
+    probe.answer(0, Reply::DoneWithStatus);
+    probe.gone(Kind::POD, odd(pod("a", "n", "Succeeded", 104)));
+    assert_eq!(probe.controller.ended.len(), 1);
+    probe.gone(Kind::POD, odd(pod("b", "n", "Succeeded", 105)));
+    assert!(probe.controller.ended.is_empty() && probe.controller.by_node.is_empty());
+    probe.passes(100_000);
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), None));
+}
+
+#[test]
+fn a_node_is_there_whatever_its_finalizers_and_owners_look_like() {
+    for (field, value) in [("finalizers", json!("text")), ("ownerReferences", json!([{"controller": "text"}]))] {
+        let mut node = node("n", "True", &[]);
+        node["metadata"][field] = value;
+        let probe = started(&[node], &[pod("a", "n", "Running", 7)]);
+        assert_eq!(probe.wakes_in(), None, "{field}");
+    }
+}
+
 #[test]
 fn the_loss_of_a_large_node_is_worked_off_in_turns() {
     let pods: Vec<_> = (0..500).map(|n| pod(&format!("p{n}"), "gone", "Running", n)).collect();

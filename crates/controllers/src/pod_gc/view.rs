@@ -2,7 +2,6 @@
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use tally_core::ids::PodUid;
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
@@ -55,9 +54,9 @@ impl Pod {
             && (self.evicted, self.created_at, &self.node) == (seen.evicted, seen.created_at, &seen.node_name)
     }
 
-    /// Evicted ones first, then the oldest.
-    pub fn place_among_ended(&self, uid: &PodUid) -> Option<(bool, Timestamp, PodUid)> {
-        (self.terminated && !self.deleting).then(|| (!self.evicted, self.created_at, uid.clone()))
+    /// GC-1: evicted ones first, then the oldest.
+    pub fn age_among_ended(&self) -> Option<(bool, Timestamp)> {
+        (self.terminated && !self.deleting).then_some((!self.evicted, self.created_at))
     }
 
     /// Deleted, and never assigned to a node.
@@ -79,11 +78,20 @@ impl View for ObservedNode {
 
 #[derive(Deserialize)]
 struct RawNode {
-    metadata: Meta,
+    metadata: RawMeta,
     #[serde(default)]
     spec: RawSpec,
     #[serde(default)]
     status: RawStatus,
+}
+
+/// Not [`Meta`] itself: a Node whose finalizers or owners cannot be read is there nevertheless.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMeta {
+    name: CompactString,
+    uid: CompactString,
+    resource_version: CompactString,
 }
 
 #[derive(Default, Deserialize)]
@@ -112,5 +120,7 @@ pub(super) fn read_node(object: &Object) -> Option<ObservedNode> {
     let tainted = spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE);
     let mut conditions = status.conditions.iter().flatten();
     let ready = conditions.any(|condition| condition.r#type == "Ready" && condition.status == "True");
-    Some(ObservedNode { meta: metadata, out_of_service: tainted && !ready })
+    let RawMeta { name, uid, resource_version } = metadata;
+    let meta = Meta { name, uid, resource_version, ..Meta::default() };
+    Some(ObservedNode { meta, out_of_service: tainted && !ready })
 }

@@ -22,7 +22,7 @@ use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
-use crate::pod_cache::{CachedPod, KnownPod, PodCache};
+use crate::pod_cache::{CachedPod, KnownPod, PodCache, PodRef};
 use node::{CandidateNode, Places};
 use pod::{Pod, Requirements};
 use queue::{GroupId, Queue, Ticket};
@@ -96,12 +96,6 @@ enum State {
     Later(Timestamp),
 }
 
-struct PodRef {
-    namespace: CompactString,
-    name: CompactString,
-    uid: PodUid,
-}
-
 enum SchedulerRequest {
     Bind { pod: PodRef, node: CompactString },
     Tell { pod: PodRef, reason: Arc<str> },
@@ -162,13 +156,13 @@ impl<S: Mutation> Scheduler<S> {
     }
 
     fn pod_seen(&mut self, object: &Object, now: Timestamp) {
-        let Ok(seen) = PodView::of(object) else { return };
+        let Some(seen) = PodView::lenient(object) else { return };
         let replaced = match self.pods.observe(&seen) {
             KnownPod::Newer => return,
-            KnownPod::Earlier(pod) if pod.stays(&seen) => return,
-            KnownPod::Earlier(pod) => {
-                let Some(new) = Pod::read(&seen, object, Some(pod)) else { return };
-                *pod = new;
+            KnownPod::Earlier(earlier) if earlier.kept().stays(&seen) => return earlier.stays(),
+            KnownPod::Earlier(earlier) => {
+                let Some(new) = Pod::read(&seen, object, Some(earlier.kept())) else { return };
+                earlier.replace(new);
                 None
             }
             KnownPod::Nothing => {
@@ -291,14 +285,14 @@ impl<S: Mutation> Scheduler<S> {
         let call = Call::new(Verb::Create, Kind::POD, namespace, name).subresource("binding").body(&body);
         self.binding += 1;
         let node = node.clone();
-        self.asked.ask(SchedulerRequest::Bind { pod: PodRef::of(standing), node }, call, out);
+        self.asked.ask(SchedulerRequest::Bind { pod: standing.pod_ref(), node }, call, out);
     }
 
     fn bound(&mut self, about: PodRef, node: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         self.binding -= 1;
         if reply.is_done() {
             let message = format!("Successfully assigned {}/{} to {node}", about.namespace, about.name);
-            let about = about.reference();
+            let about = reference(about);
             out.events.push(Event { about, warning: false, reason: "Scheduled".into(), message });
             return;
         }
@@ -354,7 +348,7 @@ impl<S: Mutation> Scheduler<S> {
             if let Some(pod) = pod.filter(|_| !known) {
                 let call = Call::new(Verb::StrategicPatch, Kind::POD, &pod.namespace, &pod.name);
                 let call = call.subresource("status").body(&condition(&ticket.uid, pod, &reason, now));
-                if let Some(pod) = self.standings.get(&ticket.uid).map(PodRef::of) {
+                if let Some(pod) = self.standings.get(&ticket.uid).map(Standing::pod_ref) {
                     self.asked.ask(SchedulerRequest::Tell { pod, reason }, call, out);
                 }
             }
@@ -364,7 +358,7 @@ impl<S: Mutation> Scheduler<S> {
     fn told(&mut self, about: PodRef, message: &str, reply: &Reply, now: Timestamp, out: &mut Outbox) {
         if reply.is_done() {
             let (reason, message) = ("FailedScheduling".into(), message.to_owned());
-            let about = about.reference();
+            let about = reference(about);
             out.events.push(Event { about, warning: true, reason, message });
         } else if let Some(standing) = self.standings.get(&about.uid)
             && let State::Waiting(group) = standing.state
@@ -404,14 +398,14 @@ impl<S: Mutation> Scheduler<S> {
     }
 }
 
-impl PodRef {
-    fn of(pod: &Standing) -> Self {
-        Self { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.ticket.uid.clone() }
+impl Standing {
+    fn pod_ref(&self) -> PodRef {
+        PodRef { namespace: self.namespace.clone(), name: self.name.clone(), uid: self.ticket.uid.clone() }
     }
+}
 
-    fn reference(self) -> Reference {
-        Reference { kind: Kind::POD, namespace: self.namespace, name: self.name, uid: self.uid.to_compact_string() }
-    }
+fn reference(pod: PodRef) -> Reference {
+    Reference { kind: Kind::POD, namespace: pod.namespace, name: pod.name, uid: pod.uid.to_compact_string() }
 }
 
 /// The write is conditional on the revision: a Pod that another scheduler has assigned must not be reported as
@@ -453,7 +447,7 @@ impl<S: Mutation> Controller for Scheduler<S> {
                 }
             }
             Input::Delete(_, object) => {
-                if let Ok(pod) = PodView::of(&object)
+                if let Some(pod) = PodView::lenient(&object)
                     && self.pods.remove(&pod.uid).is_some()
                 {
                     self.pod_gone(&pod.uid, now);

@@ -266,8 +266,9 @@ impl Pod {
         if pod.terminal {
             return Some(pod);
         }
+        // Of a Pod that has ended no requirements are known, and another client may write that it runs again.
         if !pod.node.is_empty()
-            && let Some(before) = before.filter(|before| before.has_same_spec(seen))
+            && let Some(before) = before.filter(|before| !before.terminal && before.has_same_spec(seen))
         {
             pod.requirements = before.requirements.clone();
             return Some(pod);

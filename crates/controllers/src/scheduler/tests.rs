@@ -307,6 +307,67 @@ fn what_frees_room() {
     assert_eq!(placed(&mut probe), ["a>n"], "a Pod was made smaller");
 }
 
+/// Times that no time can be read from.
+fn odd(mut pod: Value) -> Value {
+    let conditions = json!([{"type": "Ready", "status": "False", "lastTransitionTime": "-001-12-31T23:00:00Z"}]);
+    let containers = json!([{"state": {"terminated": {"finishedAt": "yesterday"}}}]);
+    merge(&mut pod, json!({"status": {"conditions": conditions, "containerStatuses": containers}}));
+    pod
+}
+
+#[test]
+fn a_pod_whose_times_cannot_be_read_takes_room_and_frees_it_like_others() {
+    let holder = || on(asking_for("x", 1, "2"), "n", "Running");
+    let ended = |revision: u64| odd(on(at_revision(holder(), revision), "n", "Succeeded"));
+    for before in [holder(), odd(holder())] {
+        let begin = || {
+            let mut probe = started(&[node("n", json!({}))], &[before.clone(), asking_for("a", 2, "1")]);
+            assert_eq!(probe.asks(), NOTHING, "its room is taken");
+            probe
+        };
+        let mut probe = begin();
+        probe.lists(Kind::POD, &[odd(holder()), asking_for("a", 2, "1")], 102);
+        assert_eq!(placed(&mut probe), NOTHING, "it is in the list");
+        probe.sees(Kind::POD, ended(103));
+        assert_eq!(placed(&mut probe), ["a>n"], "it has ended");
+        probe.gone(Kind::POD, ended(104));
+        assert!(probe.controller.taken.len() == 1 && probe.controller.pods.get(&PodUid::new("pod-x")).is_none());
+
+        let mut probe = begin();
+        probe.gone(Kind::POD, odd(at_revision(holder(), 103)));
+        assert_eq!(placed(&mut probe), ["a>n"], "it went");
+    }
+    let mut probe = started(&[node("n", json!({}))], &[odd(asking_for("a", 2, "1"))]);
+    assert_eq!(placed(&mut probe), ["a>n"], "it waits");
+}
+
+/// No kubelet does this, but another client may write the phase.
+#[test]
+fn a_pod_that_runs_again_takes_its_room_again() {
+    let at = |revision: u64, phase: &str| on(at_revision(asking_for("x", 1, "2"), revision), "n", phase);
+    let mut probe = started(&[node("n", json!({}))], &[at(1, "Running")]);
+    for revision in [101, 103] {
+        probe.sees(Kind::POD, at(revision, "Succeeded"));
+        probe.sees(Kind::POD, at(revision + 1, "Running"));
+    }
+    probe.sees(Kind::POD, asking_for("a", 105, "1"));
+    assert_eq!(placed(&mut probe), NOTHING);
+    probe.sees(Kind::POD, at(106, "Failed"));
+    assert_eq!(placed(&mut probe), ["a>n"]);
+}
+
+/// A write on behalf of a state that was not understood would not be conditional on it.
+#[test]
+fn a_waiting_pod_that_cannot_be_read_keeps_its_revision_and_its_requirements() {
+    let mut probe = started(&[node("n", json!({}))], &[asking_for("a", 7, "3")]);
+    let mut odd = asking_for("a", 101, "1");
+    odd["spec"]["tolerations"] = "text".into();
+    probe.sees(Kind::POD, odd);
+    probe.passes(1000);
+    assert_eq!(probe.asks(), ["patch pods ns/a/status"]);
+    assert_eq!(probe.body(0)["metadata"]["resourceVersion"], "7");
+}
+
 #[test]
 fn a_refused_binding_frees_its_place_and_is_tried_again() {
     let pods = [asking_for("a", 1, "2"), asking_for("b", 2, "1500m")];

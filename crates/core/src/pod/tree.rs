@@ -87,7 +87,7 @@ reads!(WireStatus as status {
 reads!(WireCondition as condition {
     "type" => kind: text,
     "status" => status: text,
-    "lastTransitionTime" => last_transition_time: time,
+    "lastTransitionTime" => last_transition_time: text,
     "reason" => reason: text,
     "message" => message: text,
 });
@@ -111,7 +111,7 @@ reads!(WireWaiting as waiting {
 reads!(WireTerminated as terminated {
     "exitCode" => exit_code: number,
     "reason" => reason: text,
-    "finishedAt" => finished_at: time,
+    "finishedAt" => finished_at: text,
 });
 
 fn list<'a, T>(value: &'a Value, read: impl Fn(&'a Value) -> Option<T>) -> Option<Vec<T>> {
