@@ -301,7 +301,7 @@ impl<'de, P: Locate> Visitor<'de> for TreeVisitor<P> {
     }
 
     fn visit_string<E>(self, text: String) -> Result<TreeContent<P>, E> {
-        Ok(TreeContent::Scalar(JsonNode::Text(String::from(text).into())))
+        Ok(TreeContent::Scalar(JsonNode::Text(text.into())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<TreeContent<P>, A::Error> {

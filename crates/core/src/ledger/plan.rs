@@ -234,10 +234,11 @@ impl<S: Mutation> Ledger<S> {
             plan.hold(Hold::PodsBehind(foreign_at));
             return plan;
         }
-        self.index.advance(now);
         // Before Pods are created: it decides which finished Pods stay, and do not count among those that go first.
         self.plan_discards(&mut plan);
         self.plan_looks(now, &mut plan);
+        // After these: the index of a Pod that they change waits for its back-off again, also if that is over.
+        self.index.advance(now);
         let mut decision = self.decide(now, &mut plan);
         if let Some(failure) = decision.as_mut().filter(|it| !it.stored && self.needs_no_interim(it)) {
             failure.stored = true;

@@ -1349,6 +1349,25 @@ fn a_pod_starts_once_the_job_and_all_pods_are_known_as_of_its_creation() {
     assert_eq!(bench.ledger.flight.starts, 0);
 }
 
+/// early-deletion-leaders seed 975003570: the next Pod was planned a round later, by a timer that was already past.
+#[test]
+fn a_pod_that_goes_does_not_make_its_index_wait_again() {
+    let spec = json!({"completionMode": "Indexed", "backoffLimit": i32::MAX, "backoffLimitPerIndex": 5});
+    let mut bench = Bench::new(&with_status(discards("all", spec), json!({"failed": 1})));
+    let failed = |name: &str, revision: u64, before: u32| {
+        let mut pod = at_index(pod(name, revision, "Failed"), 0);
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] = before.to_string().into();
+        pod
+    };
+    bench.sees(released(failed("first", 20, 0)));
+    bench.sees(failed("second", 21, 1));
+    bench.passes(60_000);
+    let plan = bench.plan();
+    assert_eq!(discarded(&plan), [("first", Some(Revision(20)))]);
+    assert_eq!((plan.creations.len(), plan.held), (1, None), "its back-off is over");
+    assert!(bench.plan().is_empty());
+}
+
 /// TTL-24: a Pod that only a response has shown may have others before it that the stream has yet to show.
 #[test]
 fn a_pod_does_not_start_before_the_stream_has_shown_the_pods_before_it() {
