@@ -132,6 +132,7 @@ golden:
 # are always the same ones: the result depends on the code alone. New ones are for `make search`.
 sim: tools
 	$(CARGO) test --release --locked -p tally-sim
+	$(CARGO) test --release --locked -p tally-embedded --test cost
 	$(SIM) seeds 0..4000
 	$(SIM) seeds 0..100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults
