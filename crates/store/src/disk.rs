@@ -415,10 +415,12 @@ impl StoreDirectory<'_> {
     /// kept.
     fn check_journal(&self, mark: &Mark) -> Result<Option<Saved>, OpenError> {
         let version = std::fs::read(self.engine().join("version"));
-        match version.map_err(|error| self.missing("the engine's version", error))?.as_slice() {
-            [b'F', b'J', b'L', 3, ..] => {}
-            [b'F', b'J', b'L', found, ..] if *found > 3 => return Err(self.newer(*found, 3)),
-            _ => return Err(self.damaged("the engine's version cannot be read")),
+        let version = version.map_err(|error| self.missing("the engine's version", error))?;
+        if let Some((found, known)) = newer_engine(&version) {
+            return Err(self.newer(found, known));
+        }
+        if !version.starts_with(ENGINE_VERSION) {
+            return Err(self.damaged("the engine's version cannot be read"));
         }
         let survey = journal::survey(&self.engine()).map_err(|error| self.missing("the journal", error))?;
         let survey = survey.map_err(|what| self.damaged(what))?;
@@ -525,10 +527,9 @@ impl StoreDirectory<'_> {
     }
 
     fn account_error(&self, value: &[u8]) -> OpenError {
-        let (magic, format) = ACCOUNT_MAGIC.split_at(7);
-        match value.get(7) {
-            Some(found) if value.starts_with(magic) && *found > format[0] => self.newer(*found, format[0]),
-            _ => self.damaged("its account cannot be read"),
+        match newer_account(value) {
+            Some((found, known)) => self.newer(found, known),
+            None => self.damaged("its account cannot be read"),
         }
     }
 
@@ -603,6 +604,23 @@ fn encode_account(account: &Account) -> [u8; ACCOUNT_LEN] {
     let sum = xxh3_64(&bytes[..ACCOUNT_LEN - 8]);
     bytes[ACCOUNT_LEN - 8..].copy_from_slice(&sum.to_le_bytes());
     bytes
+}
+
+/// The format of an account of a newer version, and the one that is known.
+pub(crate) fn newer_account(bytes: &[u8]) -> Option<(u8, u8)> {
+    newer_format(bytes, ACCOUNT_MAGIC)
+}
+
+/// The same for the engine's file `version`.
+pub(crate) fn newer_engine(bytes: &[u8]) -> Option<(u8, u8)> {
+    newer_format(bytes, ENGINE_VERSION)
+}
+
+/// The last byte of `known` is a format.
+fn newer_format(bytes: &[u8], known: &[u8]) -> Option<(u8, u8)> {
+    let (format, name) = known.split_last()?;
+    let found = bytes.strip_prefix(name)?.first()?;
+    (found > format).then_some((*found, *format))
 }
 
 pub(crate) fn decode_account(bytes: &[u8]) -> Option<Account> {

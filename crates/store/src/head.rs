@@ -68,6 +68,13 @@ pub(crate) fn find(path: &Path) -> std::io::Result<Found> {
     Ok(slots.filter_map(decode).max().map_or(Found::Unreadable, Found::Mark))
 }
 
+/// The format in the slots of a head, if it is a newer one, and the same in both.
+pub(crate) fn newer_in_both(bytes: &[u8]) -> Option<u8> {
+    let mut formats = bytes.chunks(SLOT as usize).map(|slot| slot.strip_prefix(MAGIC)?.first().copied());
+    let (Some(Some(one)), Some(Some(other))) = (formats.next(), formats.next()) else { return None };
+    (one == other && one > FORMAT).then_some(one)
+}
+
 /// The first place at which a head is not what an undisturbed writer leaves behind: two marks, and zeros.
 pub(crate) fn first_difference(bytes: &[u8]) -> Option<u64> {
     if bytes.len() != 2 * SLOT as usize {

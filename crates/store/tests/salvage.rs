@@ -268,3 +268,65 @@ fn a_directory_without_a_store_or_in_use_is_refused() {
     drop(store);
     assert!(inspect(dir.path()).unwrap().is_sound());
 }
+
+/// What another version has written is not damage, and a copy of the part that this one understands would be a loss.
+#[test]
+fn a_store_of_a_newer_version_is_refused_by_all_who_open_it() {
+    let (whole, _) = picture(1 << 20, 90, 60);
+    let newer = |files: &Files, known: u8| {
+        let dir = write_all(files);
+        let opened = [
+            Store::open(dir.path(), StoreOptions::default()).map(drop),
+            Store::open_to_read(dir.path(), StoreOptions::default()).map(drop),
+            inspect(dir.path()).map(drop),
+        ];
+        for result in opened {
+            let error = result.unwrap_err();
+            let expected =
+                matches!(error, OpenError::Newer { found, known: told, .. } if (found, told) == (known + 1, known));
+            assert!(expected, "{error}");
+            assert!(error.to_string().ends_with("; use that version"), "{error}");
+        }
+        let mut after = Files::new();
+        walk(dir.path(), dir.path(), &mut after);
+        assert_eq!(&after, files, "nothing was changed");
+    };
+    let mut files = whole.clone();
+    let head = files.get_mut(Path::new("head")).unwrap();
+    (head[7], head[4096 + 7]) = (2, 2);
+    newer(&files, 1);
+
+    // An engine whose files this version cannot read.
+    let mut files = whole.clone();
+    files.get_mut(Path::new("engine/version")).unwrap()[3] = 4;
+    let journal = files.keys().find(|path| path.extension().is_some_and(|it| it == "jnl")).unwrap().clone();
+    files.get_mut(&journal).unwrap().fill(0xa5);
+    newer(&files, 3);
+}
+
+/// With the checksums of the engine, as only another version can write it.
+#[test]
+fn a_record_of_a_newer_version_is_refused_by_all_who_open_it() {
+    let record = [&[2][..], &[0; 40]].concat();
+    let account = [&b"\xff\xfeacct\xff\x02"[..], &[0; 40]].concat();
+    for (key, value) in [(&b"opods/a/1"[..], record), (b"account", account)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+        commit(&store, put("pods/a/2", Expect::Absent, "x")).unwrap();
+        drop(store);
+        let engine = fjall::Database::builder(dir.path().join("engine")).open().unwrap();
+        let objects = engine.keyspace("objects", fjall::KeyspaceCreateOptions::default).unwrap();
+        objects.insert(key, value).unwrap();
+        engine.persist(fjall::PersistMode::SyncAll).unwrap();
+        drop((objects, engine));
+        let opened = [
+            inspect(dir.path()).map(drop),
+            Store::open(dir.path(), StoreOptions::default()).map(drop),
+            Store::open_to_read(dir.path(), StoreOptions::default()).map(drop),
+        ];
+        for result in opened {
+            let error = result.unwrap_err();
+            assert!(matches!(error, OpenError::Newer { found: 2, known: 1, .. }), "{error}");
+        }
+    }
+}

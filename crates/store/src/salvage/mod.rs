@@ -73,8 +73,9 @@ pub fn inspect(dir: &Path) -> Result<Inspection, OpenError> {
         tables::read(&engine, &mut found).map_err(io)?;
         journals::read(&engine, acknowledged, &mut found).map_err(io)?;
     }
-    if let Some(newer) = found.newer {
-        return Err(OpenError::Newer { path: dir.into(), found: newer, known: record::FORMAT });
+    let newer = found.newer.or(found.newer_engine.filter(|_| !found.is_complete(acknowledged)));
+    if let Some((found, known)) = newer {
+        return Err(OpenError::Newer { path: dir.into(), found, known });
     }
     Ok(found.conclude(acknowledged))
 }
@@ -163,8 +164,10 @@ struct Findings {
     doubtful: Vec<(Box<str>, u64)>,
     /// The newest number of the engine that was read in a sound place.
     seqno: u64,
-    /// A record of a newer version of tally.
-    newer: Option<u8>,
+    /// A newer version of tally has written this: the format, and the one that is known. No damage looks like it.
+    newer: Option<(u8, u8)>,
+    /// The same of the engine. It is a single byte: if everything can be read all the same, that byte is damaged.
+    newer_engine: Option<(u8, u8)>,
 }
 
 impl Findings {
@@ -178,7 +181,10 @@ impl Findings {
             self.seqno = self.seqno.max(seqno);
         }
         if key == ACCOUNT_KEY {
-            let Some(account) = value.and_then(decode_account) else { return false };
+            let Some(account) = value.and_then(decode_account) else {
+                self.newer = self.newer.or(value.and_then(disk::newer_account).filter(|_| is_sound));
+                return false;
+            };
             if self.account.is_none_or(|known| known.revision <= account.revision) {
                 self.account = Some(account);
             }
@@ -190,7 +196,7 @@ impl Findings {
             None => None,
             Some(Ok(entry)) => Some(entry),
             Some(Err(BadRecord::Newer(format))) if is_sound => {
-                self.newer = Some(format);
+                self.newer = Some((format, record::FORMAT));
                 return false;
             }
             Some(Err(_)) => {
@@ -230,6 +236,8 @@ impl Findings {
                 return Ok(None);
             }
             head::Found::Newer(_) => {
+                // One byte can be damaged, but not both copies in the same way.
+                self.newer = head::newer_in_both(&std::fs::read(path)?).map(|format| (format, head::FORMAT));
                 self.damage(path, Some(7), "was written by a newer version, or its format is damaged");
                 return Ok(None);
             }
@@ -244,7 +252,10 @@ impl Findings {
     fn engine_version(&mut self, path: &Path) -> std::io::Result<()> {
         match std::fs::read(path) {
             Ok(bytes) if bytes == disk::ENGINE_VERSION => {}
-            Ok(_) => self.damage(path, None, "does not have the version of the engine"),
+            Ok(bytes) => {
+                self.newer_engine = disk::newer_engine(&bytes);
+                self.damage(path, None, "does not have the version of the engine");
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => self.damage(path, None, "is missing"),
             Err(error) => return Err(error),
         }
