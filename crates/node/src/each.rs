@@ -4,7 +4,8 @@
 //! container is `/bin/sh /tally/each/run FIRST JOIN NAMES` with the words of the command as arguments: the script reads
 //! the row of the Pod's completion index and puts its values in the place of placeholders such as `{}`, `{name}` and `{2.}`
 //! (`Placeholder`). A shell and a mount for every row would cost more than most commands, so this node does what the script
-//! does, if the ConfigMap has exactly the script that it knows; any other script is run as it is written.
+//! does, if the ConfigMap has exactly the script that it knows. The script of an earlier version, whose list is not finished,
+//! is run, but without the mount; any other script is run as it is written.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,6 +19,8 @@ use crate::pod::{Container, Pod};
 
 /// The script, for any POSIX shell. The functions below do the same; the tests compare them.
 pub const SCRIPT: &str = include_str!("each.sh");
+/// The scripts of earlier versions. They, too, take the row from `TALLY_EACH_ROW`.
+pub const EARLIER_SCRIPTS: [&str; 1] = [include_str!("each_first.sh")];
 /// The key of the script in the first ConfigMap.
 pub const RUN: &str = "run";
 /// Where the volume is mounted.
@@ -99,8 +102,8 @@ pub struct RowList {
     text: String,
     /// Where each row begins, and the end of the text.
     bounds: Vec<u32>,
-    /// The ConfigMap has the script that this node knows.
-    has_script: bool,
+    /// The script in the ConfigMap, if this node knows it.
+    script: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -115,11 +118,12 @@ impl RowList {
     /// None: the ConfigMap can change, or has another form.
     pub fn read(config_map: &[u8]) -> Option<Self> {
         let ConfigMapText { immutable: true, mut data } = serde_json::from_slice(config_map).ok()? else { return None };
-        let has_script = data.remove(RUN).is_some_and(|script| script == SCRIPT);
+        let known = |script: String| [SCRIPT].into_iter().chain(EARLIER_SCRIPTS).find(|known| *known == script);
+        let script = data.remove(RUN).and_then(known);
         let (_, text) = data.pop_first().filter(|_| data.is_empty())?;
         let ends = memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| u32::try_from(end + 1));
         let bounds = std::iter::once(Ok(0)).chain(ends).collect::<Result<Vec<_>, _>>().ok()?;
-        Some(Self { text, bounds, has_script })
+        Some(Self { text, bounds, script })
     }
 
     fn row(&self, number: usize) -> Option<&str> {
@@ -180,13 +184,14 @@ impl RowSource {
 pub struct ListRow {
     list: Arc<RowList>,
     number: usize,
+    script: &'static str,
 }
 
 impl ListRow {
-    /// None: the script is not the known one, or there is no such row.
+    /// None: the script is not a known one, or there is no such row.
     pub fn new(source: &RowSource, script: &RowList, list: Arc<RowList>) -> Option<Self> {
         list.row(source.number)?;
-        script.has_script.then_some(Self { number: source.number, list })
+        Some(Self { number: source.number, list, script: script.script? })
     }
 
     /// What the script would execute: the words, and more variables.
@@ -195,10 +200,11 @@ impl ListRow {
         let row = self.list.row(self.number).unwrap_or_default();
         let [_, _, first, join, names] = container.command.as_slice() else { return words };
         let [first, join, names] = [first, join, names].map(|word| env.expand(word));
-        let Some(expansion) = Expansion::of(row, &join, &names) else {
-            // A command of this node is valid UTF-8; the script can make any other.
+        let expansion = if self.script == SCRIPT { Expansion::of(row, &join, &names) } else { None };
+        let Some(expansion) = expansion else {
+            // A command of this node is valid UTF-8; the script can make any other. An earlier script knows other placeholders.
             env.set(ROW, row.to_owned());
-            let script = [SHELL, "-c", SCRIPT, RUN, &first, &join, &names].map(str::to_owned);
+            let script = [SHELL, "-c", self.script, RUN, &first, &join, &names].map(str::to_owned);
             return script.into_iter().chain(words).collect();
         };
         let own = env.get(INDEX).and_then(|index| index.parse::<u64>().ok()).unwrap_or(0);

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tally_node::each::{self, ListRow, MOUNT, RUN, RowList, RowSource, SCRIPT};
+use tally_node::each::{self, EARLIER_SCRIPTS, ListRow, MOUNT, RUN, RowList, RowSource, SCRIPT};
 use tally_node::env::{Environment, environment};
 use tally_node::options::NodeOptions;
 use tally_node::pod::Pod;
@@ -24,11 +24,13 @@ struct TestList {
     names: Vec<String>,
     rows: Vec<Vec<Vec<u8>>>,
     second: usize,
+    script: &'static str,
 }
 
 fn list(join: &'static str, names: &[&str], rows: &[&[&[u8]]]) -> TestList {
     let rows: Vec<Vec<Vec<u8>>> = rows.iter().map(|row| row.iter().map(|value| value.to_vec()).collect()).collect();
-    TestList { join, names: names.iter().map(|name| (*name).to_owned()).collect(), second: rows.len() / 2, rows }
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    TestList { join, names, second: rows.len() / 2, rows, script: SCRIPT }
 }
 
 impl TestList {
@@ -44,7 +46,7 @@ impl TestList {
     fn maps(&self) -> [Value; 2] {
         let [(zero, first), (key, second)] = self.files();
         [
-            json!({"immutable": true, "data": {zero: first, RUN: SCRIPT}}),
+            json!({"immutable": true, "data": {zero: first, RUN: self.script}}),
             json!({"immutable": true, "data": {key: second}}),
         ]
     }
@@ -292,6 +294,40 @@ fn parts_of_paths_are_those_of_gnu_parallel() {
     let words = ["{.}", "{/}", "{//}", "{/.}", "{x.}", "{2//}"];
     assert_eq!(several.native(0, &words).0, ["a/b,d", "b.c,d.e", "a,.", "b,d", "a/b", "."]);
     assert_eq!(several.native(1, &words).0, [",/", ",", ".,/", ",", "", "/"]);
+}
+
+/// A user who may not mount anything goes on with the list of an earlier version: its script is run with the row.
+#[test]
+fn the_script_of_an_earlier_version_needs_no_mount_and_means_what_it_meant() {
+    let rows: &[&[&[u8]]] = &[&[b"a/b.c", b"two words"], &[b"it's {1}", b"not \xff UTF-8"], &[b"line\n", b""]];
+    let command = ["sh", "-c", PRINT, "sh", "{} {1}", "-{2}-", "{x}{y}", "{.}", "{1/}", "{#}", "{3}", "{\\{}", "${x}"];
+    for script in EARLIER_SCRIPTS {
+        let list = TestList { script, ..list(",", &["x", "y"], rows) };
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(RUN), script).unwrap();
+        list.files().iter().for_each(|(key, text)| fs::write(dir.path().join(key), text).unwrap());
+        for index in 0..rows.len() {
+            let (argv, variables) = list.native(index, &command);
+            assert!(!argv.iter().any(|word| word.starts_with(MOUNT)), "{argv:?}");
+            let mut native = Command::new(&argv[0]);
+            native.args(&argv[1..]).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).envs(variables);
+            let mut mounted = Command::new("sh");
+            mounted.arg(dir.path().join(RUN)).args(&each::command(FIRST, list.join, &list.names)[2..]).args(command);
+            mounted.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+            mounted.env("JOB_COMPLETION_INDEX", index.to_string()).env("MINE", "my own");
+            assert_eq!(received(native), received(mounted), "row {index}");
+        }
+        assert_eq!(received_words(&list, 0, &["{.}", "{1/}", "{#}", "{2}"]), ["{.}", "{1/}", "{#}", "two words"]);
+    }
+}
+
+/// What a command gets of the row, as text.
+fn received_words(list: &TestList, index: usize, words: &[&str]) -> Vec<String> {
+    let command: Vec<&str> = ["sh", "-c", PRINT, "sh"].into_iter().chain(words.iter().copied()).collect();
+    let (argv, variables) = list.native(index, &command);
+    let mut native = Command::new(&argv[0]);
+    native.args(&argv[1..]).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).envs(variables);
+    received(native).0.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
 }
 
 #[test]
