@@ -134,6 +134,8 @@ pub fn binary(data: &[u8]) {
     body.extend_from_slice(message);
     check_message(&body, wanted);
     check_message(data, wanted);
+    // What clients read: lists, and the frames of watches.
+    let _ = (protobuf::read_list(message).is_ok(), protobuf::read_event(message).is_ok());
 }
 
 fn check_message(body: &[u8], wanted: (&str, &str, &str)) {
@@ -147,6 +149,12 @@ fn check_message(body: &[u8], wanted: (&str, &str, &str)) {
             };
             let again = decode(&written).expect("what was written can be read").object;
             assert_eq!(again, decoded.object, "it is written and read as itself");
+            let envelope = protobuf::envelope(&written).expect("it was read");
+            let structure = protobuf::structure(envelope.api_version, envelope.kind).expect("it was written");
+            let mut shown = protobuf::read_shown(structure, envelope.raw).expect("it was read");
+            shown.insert("apiVersion", envelope.api_version.into());
+            shown.insert("kind", envelope.kind.into());
+            assert_eq!(tally_value::Value::Object(shown), again, "a client sees the same");
         }
         Err(failure) => {
             assert!(failure.code == 400 && !failure.message.contains("strict decoding"), "{}", failure.message);

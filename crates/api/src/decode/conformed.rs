@@ -83,7 +83,7 @@ fn is_conformed_field(field: &Field, value: &Value) -> bool {
 }
 
 /// Whether the wire form does not show the value, unless it shows the zero value of the field.
-fn is_left_out(field: &Field, value: &Value) -> bool {
+pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
     !field.ty.pointer
         && match (&field.ty.shape, value) {
             (Shape::Text | Shape::Bytes, Value::String(text)) => text.is_empty(),

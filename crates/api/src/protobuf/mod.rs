@@ -13,8 +13,8 @@
 mod read;
 mod write;
 
-pub use read::{Envelope, envelope, read};
-pub use write::{END, document, event, list_item, list_start, object};
+pub use read::{Envelope, EventMessage, ListMessage, envelope, read, read_event, read_list, read_shown};
+pub use write::{END, document, event, exact_document, list_item, list_start, object};
 
 use crate::schema::{Struct, schema};
 
@@ -62,4 +62,9 @@ pub fn structure(api_version: &str, kind: &str) -> Option<&'static Struct> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let version = if group == "meta.k8s.io" { "v1" } else { version };
     schema().kind(group, version, kind).filter(|structure| !structure.numbered.is_empty())
+}
+
+/// The structure of a list's metadata, which a Status has too.
+fn list_metadata() -> Option<&'static Struct> {
+    structure("v1", "Status")?.field("metadata")?.structure()
 }

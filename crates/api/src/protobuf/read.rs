@@ -6,8 +6,9 @@ use tally_core::time::Timestamp;
 use tally_value::{List, Map, Value};
 
 use super::{MAGIC, number, wire};
+use crate::decode::conformed::is_left_out;
 use crate::decode::json::MAX_PARTS;
-use crate::schema::{Part, Shape, Struct, Type, schema};
+use crate::schema::{Field, Part, Shape, Struct, Type, schema};
 
 /// Deeper than any object of the tables is nested.
 const MAX_DEPTH: usize = 64;
@@ -50,9 +51,60 @@ pub fn envelope(body: &[u8]) -> Result<Envelope<'_>, String> {
 
 /// The JSON form of a message. It contains what the message contains, zero values included, and is not conformed yet.
 pub fn read(structure: &Struct, message: &[u8]) -> Result<Map, String> {
+    read_with(structure, message, ZeroValues::Kept)
+}
+
+/// The JSON form of a message from a server: the object that the server shows in JSON. That is the same as conforming what
+/// [`read`] returns, without a second pass, because what a server stores is canonical.
+pub fn read_shown(structure: &Struct, message: &[u8]) -> Result<Map, String> {
+    read_with(structure, message, ZeroValues::AsJson)
+}
+
+fn read_with(structure: &Struct, message: &[u8], zero_values: ZeroValues) -> Result<Map, String> {
     let mut object = Map::new();
-    Reader { parts: 0 }.structure(structure, message, 0, &mut object)?;
+    Reader { parts: 0, zero_values }.structure(structure, message, 0, &mut object)?;
     Ok(object)
+}
+
+/// The parts of a list, whose items have the structure of their kind.
+pub struct ListMessage<'a> {
+    pub metadata: Map,
+    pub items: Vec<&'a [u8]>,
+}
+
+/// Takes a list's message apart.
+pub fn read_list(message: &[u8]) -> Result<ListMessage<'_>, String> {
+    let mut list = ListMessage { metadata: Map::new(), items: Vec::new() };
+    for field in Fields(message) {
+        match field? {
+            (number::METADATA, Wire::Bytes(bytes)) => {
+                let structure = super::list_metadata().ok_or("the schema has no metadata of lists")?;
+                list.metadata = read_shown(structure, bytes)?;
+            }
+            (number::ITEMS, Wire::Bytes(item)) => list.items.push(item),
+            _ => {}
+        }
+    }
+    Ok(list)
+}
+
+/// An event of a watch: its type, and the document with its object.
+pub struct EventMessage<'a> {
+    pub kind: &'a str,
+    pub document: &'a [u8],
+}
+
+/// Reads a frame of a watch, without its length.
+pub fn read_event(frame: &[u8]) -> Result<EventMessage<'_>, String> {
+    let mut event = EventMessage { kind: "", document: &[] };
+    for field in Fields(frame) {
+        match field? {
+            (number::EVENT_TYPE, Wire::Bytes(text)) => event.kind = utf8(text)?,
+            (number::EVENT_OBJECT, Wire::Bytes(object)) => event.document = bytes_at(object, number::ONLY)?,
+            _ => {}
+        }
+    }
+    Ok(event)
 }
 
 /// The bytes of a field before its type is known.
@@ -121,9 +173,19 @@ fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| "the message has text that is not UTF-8".to_owned())
 }
 
+/// What becomes of values that are not pointers and are zero. A message contains them all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ZeroValues {
+    /// They are in the result.
+    Kept,
+    /// They are in the result where the JSON form shows them.
+    AsJson,
+}
+
 struct Reader {
     /// The maps and lists of the result.
     parts: usize,
+    zero_values: ZeroValues,
 }
 
 impl Reader {
@@ -150,7 +212,8 @@ impl Reader {
                 (Some(Part::Field(position)), wire) => {
                     let field = &structure.fields[position];
                     let before = into.remove(field.name);
-                    if let Some(value) = self.field(&field.ty, wire, depth, before)? {
+                    let value = self.field(&field.ty, wire, depth, before)?;
+                    if let Some(value) = value.filter(|value| self.shows(field, value)) {
                         into.insert(field.name, value);
                     }
                 }
@@ -158,7 +221,18 @@ impl Reader {
                 _ => {}
             }
         }
+        if self.zero_values == ZeroValues::AsJson {
+            for (name, zero) in structure.zero().as_object().into_iter().flatten() {
+                if !into.contains_key(name) {
+                    into.insert(name.clone(), zero.clone());
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn shows(&self, field: &Field, value: &Value) -> bool {
+        self.zero_values == ZeroValues::Kept || !is_left_out(field, value)
     }
 
     /// The value of a field after another occurrence of it. None if it is not set.

@@ -5,7 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use tally_core::time::Timestamp;
 use tally_value::{Map, Value};
 
-use super::{MAGIC, number, structure, wire};
+use super::{MAGIC, list_metadata, number, structure, wire};
+use crate::decode::conform::{Words, conform};
+use crate::decode::conformed::is_conformed;
+use crate::decode::json::JsonNode;
 use crate::schema::{Part, Shape, Struct, Type, schema};
 
 /// The last fields of the envelope, which are empty.
@@ -15,6 +18,20 @@ pub const END: &[u8] = &[0x1a, 0, 0x22, 0];
 pub fn document(value: &Value) -> Option<Vec<u8>> {
     let (api_version, kind) = (value.get("apiVersion")?.as_str()?, value.get("kind")?.as_str()?);
     Some(object(structure(api_version, kind)?, api_version, kind, value))
+}
+
+/// As [`document`], and nothing is lost: None also if the object has a field that the schema does not contain, or a value
+/// that would be written as another one.
+pub fn exact_document(value: &Value) -> Option<Vec<u8>> {
+    let (api_version, kind) = (value.get("apiVersion")?.as_str()?, value.get("kind")?.as_str()?);
+    let structure = structure(api_version, kind)?;
+    if is_conformed(structure, value.as_object()?) {
+        return Some(object(structure, api_version, kind, value));
+    }
+    // It may still mean the same as a conformed object: a zero value that the JSON form leaves out, for example.
+    let conformed = conform(structure, &JsonNode::from(value), Words::Json, true).ok()?;
+    let is_exact = conformed.told.is_empty() && !conformed.unsettled;
+    is_exact.then(|| object(structure, api_version, kind, &Value::Object(conformed.object)))
 }
 
 /// The object in its envelope, which has this version and kind.
@@ -38,11 +55,6 @@ pub fn list_start(api_version: &str, kind: &str, metadata: &Value, items: usize)
     varint((head.len() + items) as u64, &mut out);
     out.append(&mut head);
     out
-}
-
-/// The structure of a list's metadata, which a Status has too.
-fn list_metadata() -> Option<&'static Struct> {
-    structure("v1", "Status")?.field("metadata")?.structure()
 }
 
 /// An item of a list.

@@ -211,7 +211,19 @@ fn round_trip(object: &Value) -> Value {
     let (api_version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let document = protobuf::document(object).unwrap();
-    decode((group, version, kind), &document, Format::Protobuf).unwrap().object
+    let decoded = decode((group, version, kind), &document, Format::Protobuf).unwrap().object;
+    assert_eq!(shown((group, version, kind), &document), decoded);
+    decoded
+}
+
+/// What a client sees of a document, without conforming it.
+fn shown(kind: (&str, &str, &str), document: &[u8]) -> Value {
+    let structure = schema().kind(kind.0, kind.1, kind.2).unwrap();
+    let envelope = protobuf::envelope(document).unwrap();
+    let mut object = protobuf::read_shown(structure, envelope.raw).unwrap();
+    object.insert("apiVersion", envelope.api_version.into());
+    object.insert("kind", envelope.kind.into());
+    object.into()
 }
 
 #[test]
@@ -388,7 +400,17 @@ proptest! {
             prop_assert_eq!(round_trip(&again), again);
             return Ok(());
         }
-        prop_assert_eq!(round_trip(&decoded), decoded);
+        prop_assert_eq!(round_trip(&decoded), decoded.clone());
+        // All of what a server shows can be written, and of any other object at least nothing is lost.
+        prop_assert_eq!(protobuf::exact_document(&decoded), protobuf::document(&decoded));
+        let mut given = made;
+        given["apiVersion"] = decoded["apiVersion"].clone();
+        given["kind"] = decoded["kind"].clone();
+        if let Some(exact) = protobuf::exact_document(&given) {
+            prop_assert_eq!(shown(kind, &exact), decoded.clone());
+        }
+        given["frob"] = 1.into();
+        prop_assert_eq!(protobuf::exact_document(&given), None);
     }
 
     #[test]
@@ -399,6 +421,8 @@ proptest! {
         let _ = decode(kind, &[protobuf::MAGIC, &message].concat(), Format::Protobuf);
         let structure = schema().kind(kind.0, kind.1, kind.2).unwrap();
         let _ = protobuf::read(structure, &message);
+        let _ = (protobuf::read_shown(structure, &message), protobuf::read_event(&message).is_ok());
+        let _ = protobuf::read_list(&message).is_ok();
     }
 
     /// A changed message is refused, or is an object that is written and read as itself.
