@@ -9,15 +9,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tally_core::ids::Revision;
 use tally_core::time::Timestamp;
-use tally_runtime::controller::{Call, Refusal, Reply};
+use tally_runtime::controller::{Call, Object, Refusal, Reply};
 use tally_runtime::driver::api::{Response, WatchError};
 use tally_runtime::response::{Interpreted, Status, interpret, interpret_refusal};
+
+use crate::content::{self, ProtobufError};
 
 /// The maximum length of text that a message quotes from a response that is not a Status.
 const FOREIGN_TEXT: usize = 200;
 
 /// For every request except lists, which are read page by page.
-pub fn response(call: &Call, code: u16, headers: &HeaderMap, body: &Bytes) -> (Response, Option<String>) {
+pub fn response(call: &Call, code: u16, headers: &HeaderMap, body: &Object) -> (Response, Option<String>) {
     with_clock(interpret(call, code, retry_after(headers), body), headers)
 }
 
@@ -35,6 +37,16 @@ fn with_clock(interpreted: Interpreted, headers: &HeaderMap) -> (Response, Optio
 /// Nothing was sent: the request was certainly not carried out.
 pub fn unsent(why: String) -> Response {
     let refusal = Refusal { code: 503, reason: "ServiceUnavailable".to_owned(), message: why, causes: Vec::new() };
+    Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
+}
+
+/// The request was not sent: it would write an object as a whole that may have lost fields when it was read.
+pub fn lossy(call: &Call) -> Response {
+    let message = format!(
+        "{} are read in protobuf, where fields of a newer server are lost, so that they must be changed by patches",
+        call.kind.plural
+    );
+    let refusal = Refusal { code: 400, reason: "BadRequest".to_owned(), message, causes: Vec::new() };
     Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
 }
 
@@ -67,7 +79,7 @@ pub fn no_streaming_lists(refusal: &Refusal) -> bool {
 /// One page of a list: the objects as received.
 #[derive(Debug)]
 pub struct Page {
-    pub items: Vec<Bytes>,
+    pub items: Vec<Object>,
     pub at: Revision,
     /// The token with which the next page is requested; "" at the end.
     pub token: String,
@@ -78,40 +90,57 @@ pub struct Page {
 pub enum ListError {
     #[error("the answer is no list: {0}")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Protobuf(#[from] ProtobufError),
     #[error("the answer is no list but a {0}")]
     Kind(String),
     #[error("the list has no revision but {0:?}")]
     Revision(String),
 }
 
-pub fn page(body: &Bytes) -> Result<Page, ListError> {
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    r#continue: String,
+}
+
+impl Page {
+    fn new(kind: &str, metadata: ListMetadata, items: Vec<Object>) -> Result<Self, ListError> {
+        if !kind.ends_with("List") {
+            return Err(ListError::Kind(kind.to_owned()));
+        }
+        let at = metadata.resource_version.parse();
+        let at = at.map_err(|_| ListError::Revision(metadata.resource_version))?;
+        Ok(Self { items, at: Revision(at), token: metadata.r#continue })
+    }
+}
+
+/// In the form that the headers name.
+pub fn page(headers: &HeaderMap, body: &Bytes) -> Result<Page, ListError> {
+    if content::is_protobuf(headers) { page_of_protobuf(body) } else { page_of_json(body) }
+}
+
+pub fn page_of_json(body: &Bytes) -> Result<Page, ListError> {
     #[derive(Deserialize)]
     struct List<'a> {
         kind: &'a str,
-        metadata: Metadata,
+        metadata: ListMetadata,
         #[serde(default, borrow)]
         items: Option<Vec<&'a RawValue>>,
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        #[serde(default)]
-        resource_version: String,
-        #[serde(default)]
-        r#continue: String,
-    }
     let list: List<'_> = serde_json::from_slice(body)?;
-    if !list.kind.ends_with("List") {
-        return Err(ListError::Kind(list.kind.to_owned()));
-    }
-    let at = list.metadata.resource_version.parse();
-    let at = at.map_err(|_| ListError::Revision(list.metadata.resource_version))?;
     let items = list.items.unwrap_or_default().into_iter();
-    Ok(Page {
-        items: items.map(|item| body.slice_ref(item.get().as_bytes())).collect(),
-        at: Revision(at),
-        token: list.metadata.r#continue,
-    })
+    let items = items.map(|item| body.slice_ref(item.get().as_bytes()).into()).collect();
+    Page::new(list.kind, list.metadata, items)
+}
+
+fn page_of_protobuf(body: &Bytes) -> Result<Page, ListError> {
+    let list = content::read_list(body)?;
+    let metadata = ListMetadata::deserialize(&tally_value::Value::Object(list.metadata))?;
+    Page::new(&list.kind, metadata, list.items)
 }
 
 pub fn served_at(headers: &HeaderMap) -> Option<Timestamp> {
@@ -140,7 +169,7 @@ mod tests {
         let wait = r#"{"kind":"Status","apiVersion":"v1","code":429,"details":{"retryAfterSeconds":2}}"#;
         let answer = |pairs: &[_], body: &'static str| {
             let call = Call::new(Verb::Get, Kind::POD, "ns", "p");
-            response(&call, 429, &headers(pairs), &Bytes::from_static(body.as_bytes())).0
+            response(&call, 429, &headers(pairs), &body.into()).0
         };
         let said = answer(&[("date", "Fri, 02 Jan 1970 00:00:01 GMT"), ("retry-after", "3")], "");
         assert_eq!(said.served_at, Some(Timestamp::from_seconds(86_401)));
@@ -182,11 +211,12 @@ mod tests {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1}, {"b":[2]}]}"#,
         );
-        let cut = page(&body).unwrap();
+        let cut = page_of_json(&body).unwrap();
         assert_eq!((cut.at, cut.token.as_str()), (Revision(7), "t"));
-        assert_eq!(cut.items, [r#"{"a":1}"#, r#"{"b":[2]}"#]);
-        let empty = page(&Bytes::from_static(br#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":null}"#))
-            .unwrap();
+        assert_eq!(cut.items, [r#"{"a":1}"#, r#"{"b":[2]}"#].map(Object::from));
+        let empty =
+            page_of_json(&Bytes::from_static(br#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":null}"#))
+                .unwrap();
         assert!(empty.items.is_empty() && empty.token.is_empty());
         for broken in [
             "",
@@ -195,7 +225,7 @@ mod tests {
             r#"{"kind":"PodList","metadata":{"resourceVersion":"x"}}"#,
             r#"{"kind":"Status","metadata":{"resourceVersion":"9"}}"#,
         ] {
-            assert!(page(&Bytes::from_static(broken.as_bytes())).is_err(), "{broken}");
+            assert!(page_of_json(&Bytes::from_static(broken.as_bytes())).is_err(), "{broken}");
         }
     }
 }

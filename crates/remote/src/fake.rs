@@ -9,13 +9,32 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use crate::{Remote, connect};
+use crate::{ContentType, Remote, connect};
 
 /// The requests received: path, query and accepted media types.
 pub type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// Responds with code and body; None closes the connection.
 pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> (Remote, RequestLog) {
+    let (url, asked) =
+        serve("application/json", move |target| answer(target).map(|(code, body)| (code, body.into()))).await;
+    (remote(&url), asked)
+}
+
+/// The same for a client that speaks protobuf; all responses claim to be of this media type.
+pub async fn server_of(
+    media: &'static str,
+    answer: impl Fn(&str) -> Option<(u16, Bytes)> + Send + Sync + 'static,
+) -> (Remote, RequestLog) {
+    let (url, asked) = serve(media, answer).await;
+    let access = connect::Access::to(url.parse().unwrap());
+    (Remote::with_content_type(connect::service(&access).unwrap(), ContentType::Auto), asked)
+}
+
+async fn serve(
+    media: &'static str,
+    answer: impl Fn(&str) -> Option<(u16, Bytes)> + Send + Sync + 'static,
+) -> (String, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (asked, answer) = (RequestLog::default(), Arc::new(answer));
@@ -28,7 +47,8 @@ pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync
                 let target = request.uri().to_string();
                 seen.lock().unwrap().push(format!("{target} {}", request.headers()["accept"].to_str().unwrap()));
                 let said = answer(&target).map(|(code, body)| {
-                    let mut response = Response::new(Full::new(Bytes::from(body)));
+                    let mut response = Response::new(Full::new(body));
+                    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(media));
                     *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap();
                     response
                 });
@@ -37,7 +57,7 @@ pub async fn server(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
-    (remote(&format!("http://{address}")), asked)
+    (format!("http://{address}"), asked)
 }
 
 pub fn remote(url: &str) -> Remote {

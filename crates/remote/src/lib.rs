@@ -2,10 +2,12 @@
 
 mod answer;
 pub mod connect;
+mod content;
 mod credentials;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test that is written wrong may panic")]
 pub mod fake;
+mod frames;
 mod kubeconfig;
 mod lines;
 pub mod request;
@@ -29,6 +31,8 @@ use tower::ServiceExt;
 
 pub use answer::ListError;
 use answer::Page;
+use content::{Content, Form};
+pub use content::{ContentType, ProtobufError};
 use request::Outgoing;
 pub use request::WatchScope;
 pub use watch::Watch;
@@ -51,6 +55,7 @@ pub struct Remote(Arc<Inner>);
 
 struct Inner {
     service: connect::Service,
+    content: Content,
     /// Whether the server sends the state as part of a watch, as far as is known.
     streams_lists: AtomicBool,
     reach: Reachability,
@@ -70,6 +75,24 @@ enum PageError {
     Failed(RequestError),
 }
 
+enum SendError {
+    /// It cannot be written as an HTTP request.
+    Form(hyper::http::Error),
+    Request(RequestError),
+}
+
+impl From<hyper::http::Error> for SendError {
+    fn from(error: hyper::http::Error) -> Self {
+        Self::Form(error)
+    }
+}
+
+impl From<RequestError> for SendError {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
 impl PageError {
     /// The server no longer has the revision of the earlier pages.
     fn is_expired(&self) -> bool {
@@ -85,10 +108,16 @@ pub struct RawResponse {
 }
 
 impl Remote {
+    /// With objects in JSON.
     pub fn new(service: connect::Service) -> Self {
+        Self::with_content_type(service, ContentType::Json)
+    }
+
+    pub fn with_content_type(service: connect::Service, content: ContentType) -> Self {
         let reach = Reachability { down: AtomicBool::new(false) };
         Self(Arc::new(Inner {
             service,
+            content: Content::new(content),
             streams_lists: AtomicBool::new(true),
             reach,
             doubts: DisbelievedResponses::default(),
@@ -155,14 +184,63 @@ impl Remote {
 
     async fn page(&self, call: &Call, fields: &str, metadata_only: bool, token: &str) -> Result<Page, PageError> {
         let broken = |why: String| PageError::Failed(RequestError { unsent: false, why });
-        let request = request::page(call, fields, metadata_only, token).map_err(|error| broken(error.to_string()))?;
+        let accept = request::accept(self.0.content.accept(call.kind), metadata_only);
+        let request = request::page(call, fields, accept, token).map_err(|error| broken(error.to_string()))?;
         let answer = self.ask(request).await.map_err(PageError::Failed)?;
         if answer.code != 200 {
-            let (response, disbelieved) = answer::refused(call, answer.code, &answer.headers, &answer.body);
+            self.note_refused_form(answer.code, &Form { accept, document: None });
+            let body = self.object_of(&answer);
+            let (response, disbelieved) = answer::refused(call, answer.code, &answer.headers, &body);
             self.0.doubts.tell(call, disbelieved);
             return Err(PageError::Refused(response));
         }
-        answer::page(&answer.body).map_err(|error| broken(error.to_string()))
+        let page = answer::page(&answer.headers, &answer.body);
+        if content::is_protobuf(&answer.headers) {
+            match &page {
+                Ok(_) => self.0.content.was_answered_in_protobuf(),
+                Err(error) => self.0.content.read_json_only(&error.to_string()),
+            }
+        }
+        page.map_err(|error| broken(error.to_string()))
+    }
+
+    /// The object of a response. One that cannot be read is passed on as it came: it proves nothing.
+    fn object_of(&self, answer: &RawResponse) -> Object {
+        // Of a refusal that broke off nothing is left but its code.
+        if !content::is_protobuf(&answer.headers) || answer.body.is_empty() {
+            return answer.body.clone().into();
+        }
+        match content::read_document(&answer.body) {
+            Ok(object) => {
+                self.0.content.was_answered_in_protobuf();
+                object
+            }
+            Err(error) => {
+                self.0.content.read_json_only(&error.to_string());
+                answer.body.clone().into()
+            }
+        }
+    }
+
+    /// Whether the server refused a request because there was protobuf in it, or asked for. That is remembered.
+    fn note_refused_form(&self, code: u16, form: &Form) -> bool {
+        match code {
+            406 if form.accept == content::PROTOBUF_OR_JSON => self.0.content.read_json_only("the server answered 406"),
+            415 if form.document.is_some() => self.0.content.was_not_accepted(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Sends a request in the best form that the server takes.
+    async fn send(&self, call: &Call) -> Result<RawResponse, SendError> {
+        let form = self.0.content.form(call);
+        let answer = self.ask(request::in_form(call, &form)?).await?;
+        if !self.note_refused_form(answer.code, &form) {
+            return Ok(answer);
+        }
+        // The server looks at the form of a request before it carries it out, so that it was certainly not carried out.
+        Ok(self.ask(request::in_form(call, &Form::JSON)?).await?)
     }
 
     /// All pages, at one revision.
@@ -176,7 +254,7 @@ impl Remote {
                     if token.is_empty() {
                         at = page.at;
                     }
-                    items.extend(page.items.into_iter().map(Object::from));
+                    items.extend(page.items);
                     if page.token.is_empty() {
                         return Response { reply: Reply::Listed { items, at }, served_at: None, retry_after: None };
                     }
@@ -202,18 +280,19 @@ impl Api for Remote {
         if call.verb == Verb::List {
             return self.list(call).await;
         }
-        let request = match request::of_call(call) {
-            Ok(request) => request,
-            Err(error) => return answer::unsent(error.to_string()),
-        };
-        match self.ask(request).await {
+        if call.verb == Verb::Update && self.0.content.may_read(call.kind) {
+            return answer::lossy(call);
+        }
+        match self.send(call).await {
             Ok(answer) => {
-                let (response, disbelieved) = answer::response(call, answer.code, &answer.headers, &answer.body);
+                let body = self.object_of(&answer);
+                let (response, disbelieved) = answer::response(call, answer.code, &answer.headers, &body);
                 self.0.doubts.tell(call, disbelieved);
                 response
             }
-            Err(failure) if failure.unsent => answer::unsent(failure.why),
-            Err(_) => answer::unknown(),
+            Err(SendError::Form(error)) => answer::unsent(error.to_string()),
+            Err(SendError::Request(failure)) if failure.unsent => answer::unsent(failure.why),
+            Err(SendError::Request(_)) => answer::unknown(),
         }
     }
 
@@ -229,9 +308,9 @@ async fn collect(body: Incoming) -> Result<Bytes, RequestError> {
         .map_err(|error| RequestError { unsent: false, why: connect::reasons(&*error) })
 }
 
-/// The revision of a list, or of a page of it.
+/// The revision of a list in JSON, or of a page of it.
 pub fn list_revision(body: &Bytes) -> Result<Revision, ListError> {
-    answer::page(body).map(|page| page.at)
+    answer::page_of_json(body).map(|page| page.at)
 }
 
 /// Whether the server can be reached. Logged once at each change, not at every request that fails.

@@ -4,13 +4,14 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tally_core::ids::Revision;
+use tally_runtime::controller::Object;
 use tally_runtime::driver::api::{StreamEvent, WatchError};
 
 use crate::answer;
 
 /// No object of a Kubernetes API is nearly this long: etcd accepts 1.5 MB. Without a limit, a stream that is not a
 /// watch would be buffered forever.
-pub const LONGEST_LINE: usize = 32 << 20;
+pub const LONGEST_EVENT: usize = 32 << 20;
 
 /// How servers begin their lines. An event in another form only costs parsing each of its bytes.
 const CHANGED: [&[u8]; 2] = [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#];
@@ -27,7 +28,7 @@ pub struct Lines {
 
 impl Lines {
     pub fn push(&mut self, piece: &[u8]) -> Result<(), WatchError> {
-        if self.buffer.len() + piece.len() > LONGEST_LINE {
+        if self.buffer.len() + piece.len() > LONGEST_EVENT {
             return Err(WatchError::Broken("an event of the stream is too long".to_owned()));
         }
         self.buffer.extend_from_slice(piece);
@@ -75,22 +76,26 @@ fn event(line: &Bytes) -> Option<StreamEvent> {
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else {
         return Some(StreamEvent::Failed(WatchError::Broken("the stream has a line that is no event".to_owned())));
     };
-    let object = envelope.object.get().as_bytes();
-    Some(match envelope.r#type {
-        "ADDED" | "MODIFIED" => StreamEvent::Object(line.slice_ref(object).into()),
-        "DELETED" => StreamEvent::Gone(line.slice_ref(object).into()),
-        "BOOKMARK" => bookmark(object),
-        "ERROR" => StreamEvent::Failed(answer::trouble(None, object)),
+    Some(event_of(envelope.r#type, line.slice_ref(envelope.object.get().as_bytes()).into()))
+}
+
+/// What an event means, in whatever form it came.
+pub fn event_of(kind: &str, object: Object) -> StreamEvent {
+    match kind {
+        "ADDED" | "MODIFIED" => StreamEvent::Object(object),
+        "DELETED" => StreamEvent::Gone(object),
+        "BOOKMARK" => bookmark(&object),
+        "ERROR" => StreamEvent::Failed(answer::trouble(None, &object)),
         // Skipping it would lose an event.
         other => {
             StreamEvent::Failed(WatchError::Broken(format!("the stream has an event of the unknown type {other:?}")))
         }
-    })
+    }
 }
 
-fn bookmark(object: &[u8]) -> StreamEvent {
+fn bookmark(object: &Object) -> StreamEvent {
     #[derive(Deserialize)]
-    struct Object {
+    struct Shown {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
@@ -99,9 +104,9 @@ fn bookmark(object: &[u8]) -> StreamEvent {
         resource_version: String,
         annotations: Option<std::collections::BTreeMap<String, String>>,
     }
-    let read = serde_json::from_slice::<Object>(object).ok();
+    let read = object.read::<Shown>().ok();
     let read =
-        read.and_then(|Object { metadata }| Some((metadata.resource_version.parse().ok()?, metadata.annotations)));
+        read.and_then(|Shown { metadata }| Some((metadata.resource_version.parse().ok()?, metadata.annotations)));
     let Some((at, annotations)) = read else {
         return StreamEvent::Failed(WatchError::Broken("the stream has a bookmark without a revision".to_owned()));
     };
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_not_collected_for_ever() {
-        let piece = vec![b'x'; LONGEST_LINE / 4];
+        let piece = vec![b'x'; LONGEST_EVENT / 4];
         let mut lines = Lines::default();
         for _ in 0..4 {
             lines.push(&piece).unwrap();

@@ -7,20 +7,25 @@ use hyper::{Method, Request};
 use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Kind, Stream, Verb};
 
+use crate::content::{Form, JSON, PROTOBUF};
+
 pub type Outgoing = Request<Full<Bytes>>;
 
 const AGENT: &str = concat!("tally/", env!("CARGO_PKG_VERSION"));
-const JSON: &str = "application/json";
 /// The second media type is for servers that cannot omit anything.
 const METADATA_JSON: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Objects per page of a list: what the clients of the reference request, so servers are tuned for it.
 const PAGE: &str = "500";
 
-/// The HTTP request for a call; for a list, its first page.
+/// The HTTP request for a call, in JSON; for a list, its first page.
 pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
+    in_form(call, &Form::JSON)
+}
+
+pub(crate) fn in_form(call: &Call, form: &Form) -> Result<Outgoing, hyper::http::Error> {
     let (method, content) = match call.verb {
-        Verb::List => return page(call, "", false, ""),
+        Verb::List => return page(call, "", accept(form.accept, false), ""),
         Verb::Create => (Method::POST, JSON),
         Verb::Get => (Method::GET, ""),
         Verb::Update => (Method::PUT, JSON),
@@ -32,14 +37,17 @@ pub fn of_call(call: &Call) -> Result<Outgoing, hyper::http::Error> {
     let name = if call.verb == Verb::Create && call.subresource.is_empty() { "" } else { call.name.as_str() };
     let mut target = Target::new(call.kind, &call.namespace, name, call.subresource);
     target.select(&call.label_selector, "");
-    build(method, &target.0, content, JSON, call.body.text())
+    match &form.document {
+        Some(document) => build(method, &target.0, PROTOBUF, form.accept, document.clone()),
+        None => build(method, &target.0, content, form.accept, call.body.text()),
+    }
 }
 
 /// A page of a list: the first one, or the one that `token` names.
 pub fn page(
     call: &Call,
     field_selector: &str,
-    metadata_only: bool,
+    accept: &'static str,
     token: &str,
 ) -> Result<Outgoing, hyper::http::Error> {
     let mut target = Target::new(call.kind, &call.namespace, "", "");
@@ -48,7 +56,7 @@ pub fn page(
     if !token.is_empty() {
         target.query("continue", token);
     }
-    build(Method::GET, &target.0, "", accept(metadata_only), Bytes::new())
+    build(Method::GET, &target.0, "", accept, Bytes::new())
 }
 
 /// A consistent list of one object, for its revision.
@@ -79,6 +87,7 @@ pub fn watch(
     scope: &WatchScope,
     from: WatchStart,
     seconds: u32,
+    accept: &'static str,
 ) -> Result<Outgoing, hyper::http::Error> {
     let mut target = Target::new(stream.kind, &scope.namespace, "", "");
     target.select(&scope.label_selector, &scope.field_selector);
@@ -96,7 +105,7 @@ pub fn watch(
         }
         WatchStart::After(at) => target.query("resourceVersion", &at.to_string()),
     }
-    build(Method::GET, &target.0, "", accept(stream.metadata_only), Bytes::new())
+    build(Method::GET, &target.0, "", accept, Bytes::new())
 }
 
 /// For resources that are not objects: versions, groups, reviews.
@@ -105,8 +114,9 @@ pub fn plain(method: Method, path: &str, body: Bytes) -> Result<Outgoing, hyper:
     build(method, path, content, JSON, body)
 }
 
-fn accept(metadata_only: bool) -> &'static str {
-    if metadata_only { METADATA_JSON } else { JSON }
+/// What to ask for where whole objects would come as `whole`.
+pub fn accept(whole: &'static str, metadata_only: bool) -> &'static str {
+    if metadata_only { METADATA_JSON } else { whole }
 }
 
 fn build(
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn watches_begin_where_they_are_told() {
-        let watch = |from| line(&watch(Stream::of(Kind::JOB), &WatchScope::default(), from, 300).unwrap());
+        let watch = |from| line(&watch(Stream::of(Kind::JOB), &WatchScope::default(), from, 300, JSON).unwrap());
         let common = "GET /apis/batch/v1/jobs?watch=true&allowWatchBookmarks=true&timeoutSeconds=300";
         let state = format!("{common}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
         assert_eq!(watch(WatchStart::State(Revision(0))), state);
@@ -232,7 +242,8 @@ mod tests {
             label_selector: "a=b".to_owned(),
             field_selector: "metadata.name=j".to_owned(),
         };
-        let narrow = line(&super::watch(Stream::of(Kind::JOB), &scope, WatchStart::After(Revision(7)), 300).unwrap());
+        let narrow =
+            line(&super::watch(Stream::of(Kind::JOB), &scope, WatchStart::After(Revision(7)), 300, JSON).unwrap());
         let begin =
             "GET /apis/batch/v1/namespaces/ns/jobs?labelSelector=a%3Db&fieldSelector=metadata.name%3Dj&watch=true";
         assert!(narrow.starts_with(begin), "{narrow}");

@@ -2,14 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use tally_core::blueprint::{NewPod, pod_body};
 use tally_core::ids::Revision;
+use tally_core::job::JobView;
 use tally_runtime::controller::Object;
 use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Events, Start, StreamEvent, WatchError};
 use tokio::net::TcpListener;
 
-use crate::Remote;
-use crate::fake::{remote, server};
+use crate::content::{Content, PROTOBUF};
+use crate::fake::{remote, server, server_of};
+use crate::{ContentType, Remote};
 
 fn short(heard: &StreamEvent) -> String {
     match heard {
@@ -191,4 +195,45 @@ async fn a_wait_that_is_given_up_loses_nothing() {
         }
     }
     assert_eq!(heard, ["1", "2", "3", "5!", "4", "5"]);
+}
+
+/// A Pod has all fields of the template of its Job, also those that the schema does not contain.
+#[tokio::test]
+async fn fields_of_a_newer_server_reach_the_pods_of_a_job() {
+    let job = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"j","namespace":"ns","uid":"u","resourceVersion":"7"},
+        "spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"fieldOfANewerServer":{"a":1},"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
+    let (remote, asked) = server_of("application/json", move |_| Some((200, job.into()))).await;
+    let Reply::Done(read) = remote.call(&Call::new(Verb::Get, Kind::JOB, "ns", "j")).await.reply else {
+        panic!("a Job")
+    };
+    assert!(asked.lock().unwrap()[0].ends_with(" application/json"), "{asked:?}");
+    let pod = NewPod { name: "j-x".into(), index: None, failure_count: None, ignored_failure_count: 0 };
+    let body = pod_body(&JobView::from_json(&read.bytes).unwrap(), &pod, false).unwrap();
+    assert_eq!(body["spec"]["fieldOfANewerServer"]["a"], 1);
+    let create = Call::new(Verb::Create, Kind::POD, "ns", "j-x").body(&body);
+    assert_eq!(Content::new(ContentType::Protobuf).form(&create).document, None, "it is sent in JSON");
+}
+
+/// Whatever claims to be protobuf and cannot be read: the outcome is unknown, the stream is broken, and JSON is asked for
+/// from then on.
+#[tokio::test]
+async fn protobuf_that_cannot_be_read_proves_nothing() {
+    for garbage in [&b"<html>"[..], b"k8s\0\x0a\x7f", b"k8s\0"] {
+        let (remote, asked) = server_of(PROTOBUF, move |_| Some((200, Bytes::from_static(garbage)))).await;
+        let create = Call::new(Verb::Create, Kind::POD, "ns", "p").body(&serde_json::json!({}));
+        assert!(matches!(remote.call(&create).await.reply, Reply::Unknown), "{garbage:?}");
+        assert!(matches!(remote.call(&Call::new(Verb::Get, Kind::POD, "ns", "p")).await.reply, Reply::Refused(_)));
+        let asked: Vec<bool> = asked.lock().unwrap().iter().map(|asked| asked.contains("protobuf")).collect();
+        assert_eq!(asked, [true, false], "{garbage:?}");
+
+        let (remote, _) = server_of(PROTOBUF, move |_| Some((200, Bytes::from_static(garbage)))).await;
+        let list = remote.call(&Call::new(Verb::List, Kind::POD, "ns", "")).await.reply;
+        assert!(matches!(&list, Reply::Refused(refusal) if refusal.code == 503), "{garbage:?}: {list:?}");
+    }
+    let frame = b"\0\0\0\x02\xff\xff";
+    let (remote, asked) = server_of(PROTOBUF, move |_| Some((200, Bytes::from_static(frame)))).await;
+    let broken = all(&remote, Stream::of(Kind::POD), STATE).await.unwrap();
+    assert!(broken.len() == 1 && broken[0].starts_with("broken the stream has a frame that is no event"), "{broken:?}");
+    let _ = all(&remote, Stream::of(Kind::POD), STATE).await;
+    assert!(!asked.lock().unwrap()[1].contains("protobuf"), "{asked:?}");
 }

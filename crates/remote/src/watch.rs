@@ -12,6 +12,8 @@ use tally_runtime::driver::api::{Events, Response, Start, StreamEvent, WatchErro
 use tokio::time::Instant;
 
 use crate::answer::{self, Page};
+use crate::content::{self, Form};
+use crate::frames::Frames;
 use crate::lines::Lines;
 use crate::{Remote, WatchScope, request};
 
@@ -39,27 +41,58 @@ pub struct Watch {
 enum State {
     /// More pages follow.
     Listing(PendingStream<Page>),
-    Opening(PendingStream<Incoming>),
+    Opening(PendingStream<OpenStream>),
     Reading {
-        body: Incoming,
-        lines: Lines,
+        stream: OpenStream,
         silent_since: Instant,
     },
     Over,
+}
+
+/// A response without end.
+struct OpenStream {
+    body: Incoming,
+    events: Splitter,
+}
+
+/// What has been received of the next event, in the form of the response.
+enum Splitter {
+    Lines(Lines),
+    Frames(Frames),
+}
+
+impl Splitter {
+    fn push(&mut self, piece: &[u8]) -> Result<(), WatchError> {
+        match self {
+            Self::Lines(lines) => lines.push(piece),
+            Self::Frames(frames) => frames.push(piece),
+        }
+    }
+
+    /// The next event, if it has been received completely.
+    fn next(&mut self, remote: &Remote) -> Option<StreamEvent> {
+        match self {
+            Self::Lines(lines) => lines.next(),
+            Self::Frames(frames) => Some(frames.next()?.unwrap_or_else(|why| {
+                remote.0.content.read_json_only(&why);
+                StreamEvent::Failed(WatchError::Broken(why))
+            })),
+        }
+    }
 }
 
 pub async fn follow(remote: &Remote, stream: Stream, scope: WatchScope, from: Start) -> Result<Watch, WatchError> {
     let watch = |state| Watch { remote: remote.clone(), stream, scope: scope.clone(), state, ready: VecDeque::new() };
     let not_older_than = match from {
         Start::Changes { after } => {
-            let body = open(remote.clone(), stream, scope.clone(), request::WatchStart::After(after)).await?;
-            return Ok(watch(reading(body)));
+            let open = open(remote.clone(), stream, scope.clone(), request::WatchStart::After(after)).await?;
+            return Ok(watch(reading(open)));
         }
         Start::State { not_older_than } => not_older_than,
     };
     if remote.streams_lists() {
         match open(remote.clone(), stream, scope.clone(), request::WatchStart::State(not_older_than)).await {
-            Ok(body) => return Ok(watch(reading(body))),
+            Ok(open) => return Ok(watch(reading(open))),
             Err(WatchError::Refused(refusal)) if answer::no_streaming_lists(&refusal) => remote.list_by_pages(),
             Err(trouble) => return Err(trouble),
         }
@@ -74,14 +107,14 @@ pub async fn follow(remote: &Remote, stream: Stream, scope: WatchScope, from: St
     Ok(watch)
 }
 
-fn reading(body: Incoming) -> State {
-    State::Reading { body, lines: Lines::default(), silent_since: Instant::now() }
+fn reading(stream: OpenStream) -> State {
+    State::Reading { stream, silent_since: Instant::now() }
 }
 
 impl Watch {
     /// Delivers a page, and continues with what follows it.
     fn take(&mut self, page: Page) {
-        self.ready.extend(page.items.into_iter().map(|item| StreamEvent::Object(item.into())));
+        self.ready.extend(page.items.into_iter().map(StreamEvent::Object));
         let (remote, stream, scope) = (self.remote.clone(), self.stream, self.scope.clone());
         self.state = if page.token.is_empty() {
             self.ready.push_back(StreamEvent::Reached { at: page.at, complete: true });
@@ -99,10 +132,10 @@ impl Watch {
                 Err(trouble) => return Some(Err(trouble)),
             },
             State::Opening(coming) => match coming.await {
-                Ok(body) => self.state = reading(body),
+                Ok(open) => self.state = reading(open),
                 Err(trouble) => return Some(Err(trouble)),
             },
-            State::Reading { body, lines, silent_since } => {
+            State::Reading { stream: OpenStream { body, events }, silent_since } => {
                 let Ok(frame) = tokio::time::timeout_at(*silent_since + SILENT_FOR, body.frame()).await else {
                     let silence = format!("the server said nothing for {} s", SILENT_FOR.as_secs());
                     return Some(Err(WatchError::Broken(silence)));
@@ -111,10 +144,10 @@ impl Watch {
                 match frame? {
                     Ok(frame) => {
                         if let Some(data) = frame.data_ref() {
-                            if let Err(trouble) = lines.push(data) {
+                            if let Err(trouble) = events.push(data) {
                                 return Some(Err(trouble));
                             }
-                            self.ready.extend(std::iter::from_fn(|| lines.next()));
+                            self.ready.extend(std::iter::from_fn(|| events.next(&self.remote)));
                         }
                     }
                     Err(error) => return Some(Err(WatchError::Broken(super::connect::reasons(&error)))),
@@ -157,19 +190,30 @@ async fn open(
     stream: Stream,
     scope: WatchScope,
     from: request::WatchStart,
-) -> Result<Incoming, WatchError> {
+) -> Result<OpenStream, WatchError> {
     let seconds = fastrand::u32(SECONDS);
+    let accept = request::accept(remote.0.content.accept(stream.kind), stream.metadata_only);
     let request =
-        request::watch(stream, &scope, from, seconds).map_err(|error| WatchError::Broken(error.to_string()))?;
+        request::watch(stream, &scope, from, seconds, accept).map_err(|error| WatchError::Broken(error.to_string()))?;
     let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
     let response = response.map_err(|_| no_answer())?.map_err(|failure| WatchError::Broken(failure.why))?;
     let code = response.status().as_u16();
     if code == 200 {
-        return Ok(response.into_body());
+        let is_protobuf = content::is_protobuf(response.headers());
+        let events = if is_protobuf {
+            remote.0.content.was_answered_in_protobuf();
+            Splitter::Frames(Frames::default())
+        } else {
+            Splitter::Lines(Lines::default())
+        };
+        return Ok(OpenStream { body: response.into_body(), events });
     }
-    let body = tokio::time::timeout(OPEN_WITHIN, super::collect(response.into_body())).await;
+    remote.note_refused_form(code, &Form { accept, document: None });
+    let (head, body) = response.into_parts();
+    let body = tokio::time::timeout(OPEN_WITHIN, super::collect(body)).await;
     let body = body.map_err(|_| no_answer())?.unwrap_or_default();
-    Err(answer::trouble(Some(code), &body))
+    let answer = super::RawResponse { code, body, headers: head.headers };
+    Err(answer::trouble(Some(code), &remote.object_of(&answer)))
 }
 
 async fn page(remote: Remote, stream: Stream, scope: WatchScope, token: String) -> Result<Page, WatchError> {

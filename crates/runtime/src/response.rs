@@ -21,11 +21,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use compact_str::CompactString;
 use serde::Deserialize;
 
-use crate::controller::{Call, Refusal, Reply, Verb};
+use crate::controller::{Call, Object, Refusal, Reply, Verb};
 
 /// The maximum length of text that a message quotes from a response that is not a Status.
 const FOREIGN_TEXT: usize = 200;
@@ -96,7 +95,7 @@ impl Status {
 }
 
 /// The response to any request except a list, which is read page by page. `retry_after` is from the header.
-pub fn interpret(call: &Call, code: u16, retry_after: Option<Duration>, body: &Bytes) -> Interpreted {
+pub fn interpret(call: &Call, code: u16, retry_after: Option<Duration>, body: &Object) -> Interpreted {
     if (200..300).contains(&code) {
         return match done(call, body) {
             Some(reply) => Interpreted { reply, retry_after: None, disbelieved: None },
@@ -202,16 +201,16 @@ fn expected_name(call: &Call) -> Option<CompactString> {
 }
 
 /// None: the server does not respond to such a request with this body.
-fn done(call: &Call, body: &Bytes) -> Option<Reply> {
+fn done(call: &Call, body: &Object) -> Option<Reply> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Object {
+    struct Shown {
         api_version: CompactString,
         kind: CompactString,
         #[serde(default)]
         metadata: Metadata,
     }
-    let object: Object = serde_json::from_slice(body).ok()?;
+    let object: Shown = body.read().ok()?;
     if object.kind == "Status" {
         let status = Status::read(body).filter(|status| status.status == "Success")?;
         let details = status.details.unwrap_or_default();
@@ -234,7 +233,7 @@ fn done(call: &Call, body: &Bytes) -> Option<Reply> {
         && object.kind == call.kind.kind
         && (!call.kind.namespaced || object.metadata.namespace == call.namespace)
         && expected_name(call).is_none_or(|name| object.metadata.name == name);
-    same.then(|| Reply::Done(body.clone().into()))
+    same.then(|| Reply::Done(body.clone()))
 }
 
 /// The outcome of a write is unknown; a read has failed.
@@ -277,7 +276,7 @@ mod tests {
     }
 
     fn said(call: &Call, code: u16, body: &str) -> String {
-        let interpreted = interpret(call, code, None, &Bytes::from(body.to_owned()));
+        let interpreted = interpret(call, code, None, &Object::from(body.to_owned()));
         let believed = interpreted.disbelieved.is_none();
         match interpreted.reply {
             Reply::Done(bytes) => {
@@ -462,16 +461,16 @@ mod tests {
             "kind": "Pod", "name": "p", "retryAfterSeconds": 2,
             "causes": [{"reason": "FieldValueInvalid", "message": "x", "field": "metadata.uid"}],
         });
-        let body = Bytes::from(status(422, "Invalid", details).to_string());
+        let body = Object::from(status(422, "Invalid", details).to_string());
         let interpreted = interpret(&pod(Verb::StrategicPatch), 422, None, &body);
         assert_eq!(interpreted.retry_after, Some(Duration::from_secs(2)));
         let Reply::Refused(refusal) = interpreted.reply else { panic!("refused") };
         assert_eq!(refusal.causes, [("metadata.uid".to_owned(), "FieldValueInvalid".to_owned())]);
         assert_eq!(refusal.message, "m");
         let header = Some(Duration::from_secs(3));
-        let busy = interpret(&create(), 429, header, &Bytes::from_static(b"Too many requests"));
+        let busy = interpret(&create(), 429, header, &Object::from(&b"Too many requests"[..]));
         assert_eq!(busy.retry_after, header);
-        let doubtful = interpret(&create(), 503, header, &Bytes::from_static(HTML.as_bytes()));
+        let doubtful = interpret(&create(), 503, header, &Object::from(HTML));
         assert_eq!(doubtful.retry_after, None, "a write that may have been applied is not sent again as it is");
     }
 }

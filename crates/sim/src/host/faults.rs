@@ -3,11 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tally_core::ids::Revision;
 use tally_core::mutation::Mutation;
 use tally_core::time::Span;
-use tally_runtime::controller::{Refusal, Reply, Verb};
+use tally_runtime::controller::{Object, Refusal, Reply, Verb};
 use tally_runtime::driver::api::{Response, WatchError};
 use tally_runtime::response::{Interpreted, interpret};
 
@@ -117,7 +116,7 @@ impl<S: Mutation> World<S> {
         }
         let open = |sent: &&mut Sent| sent.host == host && sent.request.id == id && !sent.given_up;
         let Some(sent) = self.sent.iter_mut().find(open) else { return true };
-        let Interpreted { reply, retry_after, .. } = interpret(&call, code, None, &Bytes::from_static(body.as_bytes()));
+        let Interpreted { reply, retry_after, .. } = interpret(&call, code, None, &Object::from(body));
         sent.response = Some((Response { reply, served_at: None, retry_after }, self.api.now));
         self.counters.hit(Sometimes::Misanswered);
         self.trace.say(|| format!("  ... and is answered {code} {body}"));
