@@ -7,6 +7,7 @@ use tally_controllers::after::AfterController;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;
 use tally_core::gates::{FeatureGates, Gate};
+use tally_remote::ContentType;
 use tally_runtime::controller::Controller;
 
 /// The controllers that `tally controller` can run. All others are part of the cluster's own controller manager.
@@ -156,6 +157,19 @@ pub fn address(text: &str) -> Result<Option<SocketAddr>, String> {
     full.to_socket_addrs().map_err(wrong)?.next().map(Some).ok_or_else(|| format!("{text:?} resolves to no address"))
 }
 
+/// As kube-controller-manager names them. The short names are for people who type.
+pub fn content_type(text: &str) -> Result<ContentType, String> {
+    match text {
+        "auto" => Ok(ContentType::Auto),
+        "json" | "application/json" => Ok(ContentType::Json),
+        "protobuf" | "application/vnd.kubernetes.protobuf" => Ok(ContentType::Protobuf),
+        _ => Err(format!(
+            "{text:?} is not a media type that API servers have for objects; use auto, application/json or \
+             application/vnd.kubernetes.protobuf"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +230,22 @@ mod tests {
         }
         for text in ["", "15", "s", "1.5s", "-1s", "1 s", "99999999999999999999h", "99999999999999999h", "1d"] {
             assert!(duration(text).unwrap_err().contains("such as 15s"), "{text}");
+        }
+    }
+
+    #[test]
+    fn media_types_are_named_as_by_other_controllers() {
+        for (text, expected) in [
+            ("auto", ContentType::Auto),
+            ("application/json", ContentType::Json),
+            ("json", ContentType::Json),
+            ("application/vnd.kubernetes.protobuf", ContentType::Protobuf),
+            ("protobuf", ContentType::Protobuf),
+        ] {
+            assert_eq!(content_type(text), Ok(expected), "{text}");
+        }
+        for text in ["", "JSON", "application/yaml", "application/json;q=1"] {
+            assert!(content_type(text).unwrap_err().contains("use auto"), "{text}");
         }
     }
 

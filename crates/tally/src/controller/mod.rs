@@ -27,7 +27,7 @@ pub use flags::default_ttl;
 use flags::{Name, Names};
 use health::Health;
 use lead::{Candidate, Outcome};
-use tally_remote::{Remote, connect};
+use tally_remote::{ContentType, Remote, connect};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -74,6 +74,11 @@ pub struct Args {
     /// Maximum number of in-flight requests per controller
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
+    /// Media type in which Pods and Events are exchanged with the API server: application/json;
+    /// application/vnd.kubernetes.protobuf, which costs the API server less; or auto, which reads protobuf where the API
+    /// server has it, and sends it once the API server has. Everything else is JSON
+    #[arg(long, value_name = "TYPE", default_value = "auto", value_parser = flags::content_type)]
+    kube_api_content_type: ContentType,
     /// Enable leader election: only the instance that holds the Lease runs its controllers
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
@@ -161,7 +166,7 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         Some(address) => Some(health::bind(address).await?),
         None => None,
     };
-    let remote = Remote::new(connect::service(&access)?);
+    let remote = Remote::with_content_type(connect::service(&access)?, args.kube_api_content_type);
     let mut stop = stop_signals().context("cannot install signal handlers")?;
     let server = access.server().to_string().trim_end_matches('/').to_owned();
     let lease_name = lease.as_ref().map(|lease| (lease.namespace.as_str(), lease.name.as_str()));
