@@ -19,6 +19,9 @@ use crate::wire::{Action, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 use tally_runtime::metric::SyncAction;
 
+/// With so many requests, twice as many as are in flight at once, others wait for their turn.
+const CROWDED: usize = 128;
+
 impl<S: Mutation> JobController<S> {
     pub(super) fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let StreamProgress { pods_at, jobs_at, .. } = self.progress;
@@ -72,7 +75,8 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         let view = ledger.job().clone();
-        let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed });
+        let crowded = self.requests.len() >= CROWDED;
+        let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed, crowded });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             record.ledger = None;
             self.set_timer(slot, None);
