@@ -98,7 +98,7 @@ pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, 
     if labels.is_empty() {
         return Err(BlueprintError::NoLabels);
     }
-    // With room for its UID and the time of its creation.
+    // With room for what the API server adds: a UID, a time of creation, a generation.
     let mut metadata = Map::with_capacity(10);
     if !annotations.is_empty() {
         metadata.insert("annotations", annotations.into());
@@ -108,8 +108,8 @@ pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, 
     }
     metadata.insert("generateName", generate_name(&job.name, pod.index).into());
     metadata.insert("labels", labels.into());
-    metadata.insert("name", pod.name.clone().into());
-    metadata.insert("namespace", job.namespace.clone().into());
+    metadata.insert("name", (&pod.name).into());
+    metadata.insert("namespace", (&job.namespace).into());
     metadata.insert("ownerReferences", pattern.owners.clone());
     // The empty status is what the API shows of a Pod without one: a body in this form need not be conformed.
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}))
