@@ -202,7 +202,8 @@ fn two_cannot_share_a_directory() {
 }
 
 /// The mode of every file, socket and directory below a directory that is not the Pod's own: its volumes, its /tmp and its
-/// termination message have the modes that the Pod asks for, in directories that are closed.
+/// termination message have the modes that the Pod asks for, in directories that are closed. The engine of the store makes its
+/// files by the umask, in a directory that is closed.
 fn modes(top: &Path) -> BTreeMap<PathBuf, (bool, u32)> {
     let (mut found, mut ahead) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(path) = ahead.pop() {
@@ -214,7 +215,7 @@ fn modes(top: &Path) -> BTreeMap<PathBuf, (bool, u32)> {
         if is_own || path.parent().is_some_and(|parent| parent.ends_with("node/words")) {
             continue;
         }
-        if about.is_dir() {
+        if about.is_dir() && name != "store" {
             ahead.extend(fs::read_dir(&path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())));
         }
         found.insert(path, (about.is_dir(), about.permissions().mode() & 0o777));
