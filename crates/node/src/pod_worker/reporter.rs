@@ -54,6 +54,10 @@ fn digest(status: &Value) -> u64 {
 }
 
 impl StatusReporter {
+    pub fn clock_set_back(&mut self, by: Span) {
+        [&mut self.since, &mut self.not_before].into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     /// There is something to report.
     pub fn touch(&mut self, now: Timestamp) {
         self.since.get_or_insert(now);

@@ -48,6 +48,11 @@ impl Setup {
         Self { wanted: Source::of(pod, without.as_deref()), without, stale: true, ..Self::default() }
     }
 
+    pub fn clock_set_back(&mut self, by: Span) {
+        let times = [&mut self.read_not_before, &mut self.read_again_at, &mut self.prepare_again_at];
+        times.into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.preparing.is_some()
     }

@@ -355,6 +355,71 @@ fn what_is_said_of_a_wait_is_how_long_it_is() {
     assert_eq!(waiting["message"], "back-off 10s restarting failed container=c pod=p_ns(u)");
 }
 
+/// A wall clock that was ahead by an hour must not make anything an hour late. `check` sets it back in all other scripts.
+#[test]
+fn a_clock_that_is_set_back_delays_nothing_of_a_pod() {
+    let exec = json!({"exec": {"command": ["well?"]}, "periodSeconds": 5, "initialDelaySeconds": 3});
+    let probed = json!({
+        "restartPolicy": "OnFailure", "containers": [with(container("c"), json!({"livenessProbe": exec}))],
+    });
+    let deadline = with(one("OnFailure"), json!({"activeDeadlineSeconds": 5, "terminationGracePeriodSeconds": 3}));
+    let volume = json!({"volumes": [{"name": "v", "configMap": {"name": "settings"}}]});
+    let table = [
+        // The back-off of a container.
+        (one("OnFailure"), false, "+1s c=1 c=1 +1s", "+10s", "start c/2"),
+        // The grace period of a deletion, and one that is shortened later.
+        (one("Never"), false, "+1s delete:5", "+5s", "kill c/0"),
+        (one("Never"), false, "+1s delete:30 +3s", "delete:5 +2s", "kill c/0"),
+        (deadline.clone(), false, "+1s", "+4s", "signal 15 c/0"),
+        (deadline, false, "+5s", "+3s", "kill c/0"),
+        // The first run of a probe, and the next.
+        (probed.clone(), false, "+1s", "+2s", "check c/0 well? 1000ms"),
+        (probed, false, "+3s ok", "+5s", "check c/0 well? 1000ms"),
+        // The report, a start for which the machine lacked something, content of a volume, the measured disk.
+        (one("Never"), false, "", "+1s", "Running[c=Ready]"),
+        (one("Never"), true, "not-yet:c", "+250ms", "start c/0"),
+        (with(one("Never"), volume.clone()), false, "+1s", "settings +1s", "start c/0"),
+        (with(one("Never"), volume), false, "settings +4s", "other-settings +60s", "prepare"),
+        (
+            with(
+                one("Never"),
+                json!({"containers": [with(container("c"), json!({
+                    "resources": {"limits": {"ephemeral-storage": "1Ki"}}
+                }))]}),
+            ),
+            false,
+            "+1s",
+            "+9s",
+            "measure",
+        ),
+    ];
+    for (spec, slow, before, after, then) in table {
+        let bench = || run(Bench::with(pod(spec.clone()), &[], slow), before);
+        let known = bench().log;
+        let (undisturbed, set_back) = (run(bench(), after), run(run(bench(), "back:3600"), after));
+        assert_eq!(undisturbed.log, set_back.log, "{before} {after}");
+        let news = &set_back.log[known.len()..];
+        assert!(news.iter().any(|entry| entry == then), "{before} {after}: {news:?}");
+    }
+    // Without word of the clock, as when the clock is slow to be noticed, a start that left no record is not late either.
+    let mut bench = run(Bench::with(pod(one("OnFailure")), &[], true), "up:c c=1");
+    bench.now = bench.now - Span::from_seconds(3600);
+    bench.running.clear();
+    bench.log.clear();
+    bench.machine.recover(&[], bench.now);
+    bench.settle();
+    assert_eq!(bench.log.join(", "), "prepare, start c/1");
+}
+
+/// The start of the Pod was stored by a clock that was ahead, and this node has been started since.
+#[test]
+fn a_deadline_counts_from_now_at_the_latest() {
+    let mut pod = pod(with(one("OnFailure"), json!({"activeDeadlineSeconds": 5})));
+    pod["status"] = json!({"phase": "Running", "startTime": "2199-01-01T00:00:00Z"});
+    let bench = run(Bench::new(pod, &[]), "+5s");
+    assert_eq!(bench.log.last().unwrap(), "signal 15 c/0");
+}
+
 #[test]
 fn the_waits_before_a_restart() {
     let waits: Vec<_> = (0..8).map(|restarts| container::delay_after(restarts).millis() / 1000).collect();

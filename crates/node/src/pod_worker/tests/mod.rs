@@ -245,6 +245,10 @@ impl Bench {
             self.pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
             self.pod["metadata"]["deletionGracePeriodSeconds"] = grace.parse::<i64>().unwrap().into();
             self.changed();
+        } else if let Some(seconds) = word.strip_prefix("back:") {
+            let by = Span::from_seconds(seconds.parse().unwrap());
+            self.now = self.now - by;
+            self.machine.clock_set_back(by);
         } else if let Some(bytes) = word.strip_prefix("uses:") {
             let usage = StorageUsage { volumes: Vec::new(), containers: vec![("c".into(), bytes.parse().unwrap())] };
             let report = Report::Measured { pod: PodUid::new("u"), usage };
@@ -341,8 +345,15 @@ fn shown(status: &Value) -> String {
     format!("{}{reason}[{each}]", status["phase"].as_str().unwrap())
 }
 
+/// Whatever happens also happens, after the same waits, if the clock is set back in between.
 #[track_caller]
 fn check(spec: Value, script: &str, expected: &str) -> Bench {
+    for after in 0..script.split_whitespace().count() {
+        let mut words: Vec<_> = script.split_whitespace().collect();
+        words.insert(after, "back:3600");
+        let bench = run(Bench::new(pod(spec.clone()), &[]), &words.join(" "));
+        assert_eq!(bench.log.join(", "), expected, "{words:?}");
+    }
     let bench = run(Bench::new(pod(spec), &[]), script);
     assert_eq!(bench.log.join(", "), expected);
     bench
