@@ -129,10 +129,11 @@ golden:
 	GOLDEN=$(GOLDEN) $(CARGO) test --locked -p tally --test golden -- --nocapture every_recorded
 
 # Optimised: the simulator runs on the production registry, and its tests make hundreds of thousands of writes. The seeds
-# are always the same ones: the result depends on the code alone. New ones are for `make search`.
+# are always the same ones: the result depends on the code alone. New ones are for `make search`. The cost of a Pod is that of
+# an optimised build, too; named together with the simulator, it uses what that has compiled.
 sim: tools
 	$(CARGO) test --release --locked -p tally-sim
-	$(CARGO) test --release --locked -p tally-embedded --test cost
+	$(CARGO) test --release --locked -p tally-sim -p tally-embedded --test cost
 	$(SIM) seeds 0..4000
 	$(SIM) seeds 0..100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults

@@ -109,7 +109,8 @@ fn life(size: usize, indexed: bool, shuffled: bool) -> Figures {
     let mut planning = std::time::Duration::ZERO;
     let mut pods: Vec<PodView> = Vec::with_capacity(size);
     let mut plan = |ledger: &mut Ledger<NoMutation>, now: Timestamp, revision: u64| -> Plan {
-        let horizon = Horizon { pods_at: Revision(revision), jobs_at: Revision(revision), elsewhere: &Nowhere };
+        let horizon =
+            Horizon { pods_at: Revision(revision), jobs_at: Revision(revision), elsewhere: &Nowhere, crowded: false };
         let started = Instant::now();
         let plan = ledger.plan(now, horizon);
         planning += started.elapsed();

@@ -371,7 +371,8 @@ impl<S: Mutation> Story<'_, S> {
         let (last_at, _) = self.last_counted_at();
         let remembered = ledger.remembered_backoff(last_at, self.now);
         let others = Others(&self.others);
-        let plan = ledger.plan(self.now, Horizon { pods_at: EVERYTHING, jobs_at: EVERYTHING, elsewhere: &others });
+        let plan = ledger
+            .plan(self.now, Horizon { pods_at: EVERYTHING, jobs_at: EVERYTHING, elsewhere: &others, crowded: false });
         (plan, remembered.filter(|_| !self.mutation.injects(Bug::GoneFailuresUnexplained)))
     }
 

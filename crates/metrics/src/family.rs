@@ -10,7 +10,7 @@ use crate::text::Text;
 /// The value of a label.
 pub type Label = Cow<'static, str>;
 
-/// Something is counted for every request, so this is not in order; [`Values::in_order`] is.
+/// A hash table, because every request is counted; [`Values::in_order`] sorts it for a scrape.
 type ByLabels<const N: usize, T> = HashMap<[Label; N], T, foldhash::fast::FixedState>;
 
 /// The values of a family, by the values of its labels.

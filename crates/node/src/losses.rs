@@ -71,6 +71,10 @@ pub struct Losses {
 }
 
 impl Losses {
+    pub fn clock_set_back(&mut self, by: Span) {
+        self.losses.values_mut().for_each(|loss| loss.since = loss.since - by);
+    }
+
     pub fn is_known(&self) -> bool {
         self.known
     }

@@ -78,6 +78,13 @@ enum Entry {
 }
 
 impl KnownPod {
+    fn clock_set_back(&mut self, by: Span) {
+        self.timer.iter_mut().for_each(|at| *at = *at - by);
+        if let Entry::Live(worker) = &mut self.entry {
+            worker.clock_set_back(by);
+        }
+    }
+
     /// A Pod that has ended uses nothing.
     fn uses_claim(&self, namespace: &str, name: &str) -> bool {
         let pod = match &self.entry {
@@ -461,7 +468,15 @@ impl NodeAgent {
                 };
                 worker.read(source.clone(), object, now);
             }
-            Purpose::Write(uid) => worker.written(heard(reply, uid), now),
+            Purpose::Write(uid) => {
+                let view = match reply {
+                    Reply::Done(object) => PodView::of(object).ok(),
+                    _ => None,
+                };
+                if !view.is_some_and(|view| worker.end_is_stored(&view)) {
+                    worker.written(heard(reply, uid), now);
+                }
+            }
             Purpose::Remove(uid) => worker.removed(heard(reply, uid), now),
             Purpose::Node | Purpose::ReadRows(_) | Purpose::Claim(_) => {}
         }
@@ -669,7 +684,8 @@ impl Controller for NodeAgent {
             Input::ClockSetBack(by) => {
                 bring_forward(&mut self.timers, by);
                 #[allow(clippy::disallowed_methods, reason = "every one of them is changed, in any order")]
-                self.pods.values_mut().filter_map(|known| known.timer.as_mut()).for_each(|at| *at = *at - by);
+                self.pods.values_mut().for_each(|known| known.clock_set_back(by));
+                self.losses.clock_set_back(by);
                 self.object.clock_set_back(by);
                 self.claims.clock_set_back(by);
             }
@@ -711,6 +727,31 @@ mod tests {
         }
         agent.handle(Input::Delete(Kind::POD, Object::from(odd().to_string())), now, &mut out);
         assert!(agent.pods.is_empty());
+    }
+
+    /// The timer of a Pod and the times of its worker move together.
+    #[test]
+    fn a_clock_that_is_set_back_delays_no_report() {
+        let (options, mailbox) = (NodeOptions::new("n"), Mailbox::new());
+        let report_after = options.report_after;
+        let mut agent = NodeAgent::new(options, mailbox.clone());
+        let (now, mut out) = (Timestamp::from_seconds(1_700_000_000), Outbox::default());
+        mailbox.report([Report::Recovered]);
+        let pod = json!({
+            "metadata": {"uid": "u", "name": "p", "namespace": "ns", "resourceVersion": "4"},
+            "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "command": ["work"]}]},
+            "status": {"phase": "Pending"},
+        });
+        let pod = Object::from(pod.to_string());
+        for input in [Input::Init(Kind::POD), Input::Apply(Kind::POD, pod), Input::InitDone(Kind::POD, Revision(4))] {
+            agent.handle(input, now, &mut out);
+        }
+        assert_eq!((out.wake_at, out.requests.len()), (Some(now + report_after), 0));
+        let day = Span::from_seconds(86_400);
+        agent.handle(Input::ClockSetBack(day), now - day, &mut out);
+        assert_eq!((out.wake_at, out.requests.len()), (Some(now - day + report_after), 0));
+        agent.handle(Input::Tick, now - day + report_after, &mut out);
+        assert!(out.requests.iter().any(|request| request.call.subresource == "status"), "{:?}", out.requests);
     }
 
     /// Its UID and revision are enough to remove what is left of it.

@@ -1,13 +1,17 @@
 //! Create: default, validate, and store under a name that is not taken.
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
 use tally_api::decode::{Decoded, Sent, decode, decode_as, settle};
 use tally_api::kinds::{AdmissionError, Resource, Siblings};
 use tally_api::options::{FieldValidation, Format, WriteOptions};
 use tally_api::status_error::{Cause, StatusError};
 use tally_api::{apply, meta};
-use tally_store::{Change, Entry, Expect, Write, WriteError};
+use tally_store::{Change, Entry, Expect, Stored, Write, WriteError};
 use tally_value::Value;
 
+use crate::decoded::{Accepted, DecodedObjects};
 use crate::text::{self, metadata};
 use crate::update::writer;
 use crate::{MOST_ROUNDS, Registry, Result, Target, Written, check_size, decoded, key, refused, view};
@@ -127,11 +131,9 @@ impl Registry {
             resource.rules.prepare_create(&mut candidate, self.now());
             let mut told = warnings.clone();
             told.extend(meta::dedupe_owner_references(&mut candidate));
-            let likeness = resource.rules.likeness(&candidate);
-            let accepted = likeness.and_then(|likeness| self.decoded.accepted(likeness));
-            let is_like = accepted.as_ref().is_some_and(|known| resource.rules.is_like(&candidate, known.object()));
+            let sibling = Sibling::find(&self.decoded, resource, &candidate);
             let mut errors = meta::validate_create(resource, &candidate);
-            if !is_like {
+            if !sibling.is_like {
                 errors.extend(resource.rules.validate_create(&candidate));
             }
             if errors.is_empty() {
@@ -144,14 +146,8 @@ impl Registry {
             if let Err(failure) = options.check(&candidate, || None) {
                 return Err(StatusError { warnings: told, ..failure });
             }
-            let own_warnings = if is_like { Vec::new() } else { resource.rules.create_warnings(&candidate) };
-            debug_assert!(
-                !is_like
-                    || resource.rules.validate_create(&candidate).is_empty()
-                        && resource.rules.create_warnings(&candidate).is_empty(),
-                "an object that is like an accepted one is as good as that"
-            );
-            let is_plain = own_warnings.is_empty();
+            let own_warnings = if sibling.is_like { Vec::new() } else { resource.rules.create_warnings(&candidate) };
+            let is_new_template = !sibling.is_like && own_warnings.is_empty();
             told.extend(own_warnings);
             told.extend(resource.rules.cluster_warnings(&candidate, self));
             if let Err(failure) = limits.check(resource, &candidate, &name) {
@@ -174,7 +170,7 @@ impl Registry {
                 return Err(StatusError { warnings: told, ..StatusError::bad_request(why) });
             }
             let incomplete = resource.rules.complete(&mut candidate);
-            let as_checked = is_plain && !incomplete && !unsettled;
+            let is_as_checked = !incomplete && !unsettled;
             if let Some(managers) = &managers {
                 metadata(&mut candidate).insert(MANAGERS, managers.clone());
             }
@@ -189,7 +185,7 @@ impl Registry {
                     None => Ok(view::shown(resource, text::unstored(&stored)).into()),
                 }
             } else {
-                let (body, tree) = decoded::body(stored, accepted.as_ref().map(|accepted| &**accepted.entry()));
+                let (body, tree) = decoded::body(stored, sibling.entry());
                 check_size(&body)?;
                 let body = if incomplete { text::mark_incomplete(body) } else { body };
                 let write = Write { key, expect: Expect::Absent, change: Change::Put(body) };
@@ -198,7 +194,10 @@ impl Registry {
                     None => self.store.commit(write).await,
                 };
                 committed.map(|entry| {
-                    if let (Some(likeness), Some(tree), true) = (likeness, &tree, as_checked) {
+                    if let (Some(likeness), Some(tree)) = (sibling.likeness, &tree)
+                        && is_new_template
+                        && is_as_checked
+                    {
                         self.decoded.accept(likeness, &entry, tree);
                     }
                     self.decoded.keep(tree, &entry, None);
@@ -273,6 +272,32 @@ impl Registry {
     fn generate_name(&self, prefix: &str) -> String {
         let draw = |_| char::from(SUFFIX[self.env.random(SUFFIX.len() as u32) as usize % SUFFIX.len()]);
         meta::generated_name(prefix, &(0..SUFFIX_LENGTH).map(draw).collect::<String>())
+    }
+}
+
+/// An object of the same template that was created before.
+struct Sibling {
+    likeness: Option<NonZeroUsize>,
+    accepted: Option<Arc<Accepted>>,
+    /// The rules find nothing in the new object, because they found nothing in that one.
+    is_like: bool,
+}
+
+impl Sibling {
+    fn find(decoded: &DecodedObjects, resource: &Resource, candidate: &Value) -> Self {
+        let rules = resource.rules;
+        let likeness = rules.likeness(candidate);
+        let accepted = likeness.and_then(|likeness| decoded.accepted(likeness));
+        let is_like = accepted.as_ref().is_some_and(|accepted| rules.is_like(candidate, accepted.object()));
+        debug_assert!(
+            !is_like || rules.validate_create(candidate).is_empty() && rules.create_warnings(candidate).is_empty(),
+            "an object that is like a valid one has errors or warnings"
+        );
+        Self { likeness, accepted, is_like }
+    }
+
+    fn entry(&self) -> Option<&Stored> {
+        self.accepted.as_ref().map(|accepted| &**accepted.entry())
     }
 }
 

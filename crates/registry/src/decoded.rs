@@ -2,9 +2,9 @@
 //! controllers: the next write, and filters of watches, start from the tree that was encoded instead of decoding its text.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tally_store::{Body, Entry, Handle, Stored};
@@ -12,13 +12,15 @@ use tally_value::{SharedView, Value};
 
 use crate::text::{self, PlacedPart, metadata};
 
-/// So many of the last writes are kept for their readers, also those of objects that were written again since.
-const LAST_WRITES: usize = 1024;
-/// Of the writes before, those of objects that will be written again are kept for that, up to so many bytes of text. A tree
-/// takes two to three times the memory of its text, less what it shares with others.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
-/// New objects are compared with the newest of so many that others are like: those of the Jobs that create Pods now.
-const LIKENESSES: usize = 16;
+/// The last writes are kept for their readers, also those of objects that were written again since. A controller that is this
+/// far behind, a fifth of a second of the most writes, reads texts.
+const LAST_WRITES: usize = 4096;
+/// Of the writes before, those of objects that will be written again are kept for that, up to so many bytes of text: of 10,000
+/// Pods. A tree takes two to three times the memory of its text, less what it shares with others; of a Pod that was made from
+/// a template, most of it.
+const MOST_BYTES: usize = 32 * 1024 * 1024;
+/// The most templates of which a Pod is kept, for the next ones to be compared with: those of Jobs that create Pods now.
+const LIKENESSES: usize = 256;
 /// Larger objects are decoded each time, so that the memory in use is bounded.
 const LARGEST: usize = 8 * 1024;
 
@@ -34,6 +36,8 @@ pub struct Tree {
     text_length: usize,
     /// The object was written again or removed, or nothing waits for it any more: its last finalizer was removed.
     is_done: AtomicBool,
+    /// Its key in [`Kept::older`], once it is there; 0 before.
+    older_key: AtomicU64,
 }
 
 impl Tree {
@@ -70,10 +74,34 @@ pub fn body(object: Value, before: Option<&Stored>) -> (Body, Option<Arc<Tree>>)
         parts,
         text_length,
         is_done: AtomicBool::new(false),
+        older_key: AtomicU64::new(0),
     });
+    (Body { handle: Some(handle(&tree)), ..body }, Some(tree))
+}
+
+fn handle(tree: &Arc<Tree>) -> Handle {
     let shared: Arc<dyn Any + Send + Sync> = tree.clone();
-    let handle: Handle = Arc::downgrade(&shared);
-    (Body { handle: Some(handle), ..body }, Some(tree))
+    Arc::downgrade(&shared)
+}
+
+/// The same for the removal of an object that is marked and removed in one write: the text of `body` is written twice, with a
+/// revision each.
+pub fn marked_and_removed(object: Value, before: &Stored) -> (Body, Handle, [Option<Arc<Tree>>; 2]) {
+    let (body, marked) = body(object.clone(), Some(before));
+    let removed = marked.as_ref().map(|marked| {
+        Arc::new(Tree {
+            unstamped: Mutex::new(Some(object)),
+            stamped: OnceLock::new(),
+            view: SharedView::default(),
+            // Nobody writes it again.
+            parts: Vec::new(),
+            text_length: marked.text_length,
+            is_done: AtomicBool::new(true),
+            older_key: AtomicU64::new(0),
+        })
+    });
+    let handle = removed.as_ref().map_or_else(|| Weak::<Tree>::new(), handle);
+    (body, handle, [marked, removed])
 }
 
 /// The tree of an entry, if it is still kept.
@@ -99,10 +127,9 @@ pub fn value(entry: &Stored) -> Value {
 #[derive(Default)]
 pub struct DecodedObjects(Mutex<Kept>);
 
-/// The newest of the objects that are made alike.
+/// An object that was created from a template, valid and without a warning.
 #[derive(Debug)]
 pub struct Accepted {
-    likeness: NonZeroUsize,
     entry: Entry,
     tree: Arc<Tree>,
 }
@@ -119,10 +146,15 @@ impl Accepted {
 
 #[derive(Default)]
 struct Kept {
-    accepted: VecDeque<Arc<Accepted>>,
+    accepted: HashMap<NonZeroUsize, Arc<Accepted>>,
+    /// The keys of `accepted`, oldest first.
+    likenesses: VecDeque<NonZeroUsize>,
     last_writes: VecDeque<Arc<Tree>>,
-    older: VecDeque<Arc<Tree>>,
+    /// Trees that are not done, in the order of their writes.
+    older: BTreeMap<u64, Arc<Tree>>,
     older_bytes: usize,
+    /// The greatest key that was used in `older`.
+    newest_key: u64,
 }
 
 impl Kept {
@@ -133,22 +165,30 @@ impl Kept {
         if self.last_writes.len() > LAST_WRITES
             && let Some(tree) = self.last_writes.pop_front()
         {
-            match tree.is_done.load(Ordering::Relaxed) {
-                true => forgotten.push(tree),
-                false => {
-                    self.older_bytes += tree.text_length;
-                    self.older.push_back(tree);
-                }
+            if tree.is_done.load(Ordering::Relaxed) {
+                forgotten.push(tree);
+            } else {
+                self.newest_key += 1;
+                tree.older_key.store(self.newest_key, Ordering::Relaxed);
+                self.older_bytes += tree.text_length;
+                self.older.insert(self.newest_key, tree);
             }
         }
-        while (self.older_bytes > MOST_BYTES
-            || self.older.front().is_some_and(|tree| tree.is_done.load(Ordering::Relaxed)))
-            && let Some(tree) = self.older.pop_front()
+        while self.older_bytes > MOST_BYTES
+            && let Some((_, tree)) = self.older.pop_first()
         {
             self.older_bytes -= tree.text_length;
             forgotten.push(tree);
         }
         forgotten
+    }
+
+    /// The tree stays for its readers only.
+    fn done(&mut self, tree: &Tree) -> Option<Arc<Tree>> {
+        tree.is_done.store(true, Ordering::Relaxed);
+        let forgotten = self.older.remove(&tree.older_key.load(Ordering::Relaxed))?;
+        self.older_bytes -= forgotten.text_length;
+        Some(forgotten)
     }
 }
 
@@ -157,47 +197,52 @@ impl DecodedObjects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest object that was accepted without a warning and has this likeness.
+    /// The object with this likeness that was accepted without a warning.
     pub fn accepted(&self, likeness: NonZeroUsize) -> Option<Arc<Accepted>> {
-        self.lock().accepted.iter().find(|accepted| accepted.likeness == likeness).cloned()
+        self.lock().accepted.get(&likeness).cloned()
     }
 
-    /// A new object was accepted without a warning.
+    /// A new object was accepted without a warning, and is not like the one that was accepted before.
     pub fn accept(&self, likeness: NonZeroUsize, entry: &Entry, tree: &Arc<Tree>) {
-        let accepted = Arc::new(Accepted { likeness, entry: entry.clone(), tree: tree.clone() });
+        let accepted = Arc::new(Accepted { entry: entry.clone(), tree: tree.clone() });
         let _forgotten = {
-            let Kept { accepted: known, .. } = &mut *self.lock();
-            match known.iter_mut().find(|known| known.likeness == likeness) {
-                Some(known) => Some(std::mem::replace(known, accepted)),
-                None => {
-                    known.push_back(accepted);
-                    if known.len() > LIKENESSES { known.pop_front() } else { None }
-                }
+            let Kept { accepted: known, likenesses, .. } = &mut *self.lock();
+            let replaced = known.insert(likeness, accepted);
+            if replaced.is_none() {
+                likenesses.push_back(likeness);
             }
+            let oldest = if likenesses.len() > LIKENESSES { likenesses.pop_front() } else { None };
+            replaced.or_else(|| known.remove(&oldest?))
         };
     }
 
     /// Keeps what an entry was made of. `before`: the entry that it replaces.
     pub fn keep(&self, written: Option<Arc<Tree>>, entry: &Entry, before: Option<&Stored>) {
         let before = before.and_then(kept);
-        if let Some(before) = &before {
-            before.is_done.store(true, Ordering::Relaxed);
-        }
-        let Some(written) = written else { return };
+        let Some(written) = written else { return self.forget(before) };
         let object = written.stamped(entry.revision);
         debug_assert_eq!(*object, text::parse(&entry.value), "what is kept is what a reader of the stored text gets");
-        if before.is_some_and(|before| before.stamped.get().is_some_and(has_finalizers) && !has_finalizers(object)) {
+        let was_held = before.as_ref().is_some_and(|before| before.stamped.get().is_some_and(has_finalizers));
+        if was_held && !has_finalizers(object) {
             written.is_done.store(true, Ordering::Relaxed);
         }
+        let mut kept = self.lock();
+        let forgotten = (before.and_then(|before| kept.done(&before)), kept.push(written));
         // Dropping trees takes time, and others need not wait for it.
-        let _forgotten = self.lock().push(written);
+        drop(kept);
+        drop(forgotten);
     }
-}
 
-/// The object of the entry was removed, or replaced by one whose tree is not kept.
-pub fn replaced(entry: &Stored) {
-    if let Some(tree) = kept(entry) {
-        tree.is_done.store(true, Ordering::Relaxed);
+    /// Keeps the last state of an object that was removed, for its readers. `before`: the entry that was removed.
+    pub fn keep_removed(&self, last: Option<Arc<Tree>>, before: &Stored) {
+        self.forget(kept(before));
+        let Some(last) = last else { return };
+        last.is_done.store(true, Ordering::Relaxed);
+        let _forgotten = self.lock().push(last);
+    }
+
+    fn forget(&self, tree: Option<Arc<Tree>>) {
+        let _forgotten = tree.and_then(|tree| self.lock().done(&tree));
     }
 }
 
@@ -231,6 +276,37 @@ mod tests {
         let other = write(&store, "a", text::body(&json!({"metadata": {"name": "a"}, "spec": {"n": 7}}))).await;
         assert_eq!((tree(&other), value(&other)["spec"]["n"].as_i64()), (None, Some(7)));
         assert_eq!(value(&one)["spec"]["n"], -1);
+    }
+
+    #[tokio::test]
+    async fn the_tree_of_an_object_that_is_done_is_soon_forgotten() {
+        let (store, decoded) = (Store::memory(StoreOptions::default()), DecodedObjects::default());
+        let object = |name: &str, finalizers: Value| json!({"metadata": {"name": name, "finalizers": finalizers}});
+        let mut entries = Vec::new();
+        for (name, finalizers) in [("released", json!(["f"])), ("removed", json!([])), ("kept", json!(["f"]))] {
+            let (text, kept) = body(object(name, finalizers), None);
+            let entry = write(&store, name, text).await;
+            decoded.keep(kept, &entry, None);
+            entries.push(entry);
+        }
+        let (text, kept) = body(json!({"metadata": {"name": "released"}}), Some(&entries[0]));
+        let released = write(&store, "released", text).await;
+        decoded.keep(kept, &released, Some(&entries[0]));
+        decoded.keep_removed(None, &entries[1]);
+        assert!(tree(&released).is_some(), "its readers have not come yet");
+        for number in 0..LAST_WRITES {
+            let name = number.to_string();
+            let (text, kept) = body(object(&name, json!([])), None);
+            decoded.keep(kept, &write(&store, &name, text).await, None);
+        }
+        let known = [&released, &entries[0], &entries[1], &entries[2]].map(|entry| tree(entry).is_some());
+        assert_eq!(known, [false, false, false, true]);
+        // Nothing reads it any more once it is replaced, and there is room for others at once.
+        let (text, kept) = body(object("kept", json!(["f"])), Some(&entries[2]));
+        decoded.keep(kept, &write(&store, "kept", text).await, Some(&entries[2]));
+        assert!(tree(&entries[2]).is_none());
+        let kept = decoded.lock();
+        assert_eq!(kept.older_bytes, kept.older.values().map(|tree| tree.text_length).sum::<usize>());
     }
 
     #[tokio::test]

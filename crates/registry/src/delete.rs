@@ -1,6 +1,5 @@
 //! Delete: at once, after a grace period, or when the last finalizer is removed.
 
-use bytes::Bytes;
 use tally_api::kinds::Resource;
 use tally_api::options::{DeleteOptions, ListOptions, Propagation};
 use tally_api::status_error::{Details, StatusError};
@@ -47,35 +46,66 @@ impl Registry {
                 return Err(StatusError::not_found(resource, target.name));
             }
             check_preconditions(&target, options, &entry, &old)?;
-            let (change, object, goes) = match plan(resource, options, &old, self.now()) {
-                Plan::Nothing => return Ok(Deleted::Object(shown(resource, entry.value.clone()))),
-                Plan::Remove => (Change::Delete(text::body(&old)), old, true),
-                Plan::Mark { object, then_remove: false } => (Change::Put(text::body(&object)), object, false),
-                // In one write: no controller would remove a Pod that a crash left behind marked, but without grace
-                // period and finalizers.
-                Plan::Mark { object, then_remove: true } => (Change::PutAndDelete(text::body(&object)), object, true),
+            let planned = match plan(resource, options, &old, self.now()) {
+                Plan::Nothing => return Ok(Deleted::Object(view::object(resource, &entry))),
+                planned => planned,
             };
-            // An object that is removed without being marked first is returned as it was.
-            let as_it_was = matches!(change, Change::Delete(_)).then(|| entry.value.clone());
-            let written = if options.dry_run {
-                text::unstored(&object)
-            } else {
-                match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
-                    Ok(written) => {
-                        decoded::replaced(&entry);
-                        written.value.clone()
-                    }
-                    Err(WriteError::Conflict(_)) => continue,
-                    Err(error) => return Err(refused(error)),
-                }
+            let goes = !matches!(planned, Plan::Mark { then_remove: false, .. });
+            let uid = || text::text(&old, "/metadata/uid").to_owned();
+            let deleted = |object: Object| match goes && !resource.delete_returns_object {
+                true => Deleted::Status { uid: uid() },
+                false => Deleted::Object(object),
             };
-            return Ok(if !goes || resource.delete_returns_object {
-                Deleted::Object(shown(resource, as_it_was.unwrap_or(written)))
-            } else {
-                Deleted::Status { uid: text::text(&object, "/metadata/uid").to_owned() }
-            });
+            if options.dry_run {
+                return Ok(deleted(match &planned {
+                    Plan::Mark { object, .. } => view::shown(resource, text::unstored(object)).into(),
+                    Plan::Nothing | Plan::Remove => view::object(resource, &entry),
+                }));
+            }
+            match self.carry_out(planned, &key, &entry, &old).await {
+                // An object that is removed without being marked first is returned as it was.
+                Ok(None) => return Ok(deleted(view::object(resource, &entry))),
+                Ok(Some(marked)) => return Ok(deleted(view::object(resource, &marked))),
+                Err(WriteError::Conflict(_)) => {}
+                Err(error) => return Err(refused(error)),
+            }
         }
         Err(StatusError::modified(resource, target.name))
+    }
+
+    /// Returns the entry of the object that was marked.
+    async fn carry_out(
+        &self,
+        planned: Plan,
+        key: &str,
+        entry: &Entry,
+        old: &Value,
+    ) -> std::result::Result<Option<Entry>, WriteError> {
+        let write = |change| Write { key: key.to_owned(), expect: Expect::At(entry.revision), change };
+        match planned {
+            Plan::Nothing => Ok(None),
+            Plan::Remove => {
+                let (body, last) = decoded::body(old.clone(), Some(entry));
+                self.store.commit(write(Change::Delete(body))).await?;
+                self.decoded.keep_removed(last, entry);
+                Ok(None)
+            }
+            Plan::Mark { object, then_remove: false } => {
+                let (body, tree) = decoded::body(object, Some(entry));
+                let marked = self.store.commit(write(Change::Put(body))).await?;
+                self.decoded.keep(tree, &marked, Some(entry));
+                Ok(Some(marked))
+            }
+            // In one write: no controller would remove a Pod that a crash left behind marked, but without grace period and
+            // finalizers.
+            Plan::Mark { object, then_remove: true } => {
+                let (body, handle, [tree, last]) = decoded::marked_and_removed(object, entry);
+                let marked = self.store.commit(write(Change::PutAndDelete(body, Some(handle)))).await?;
+                self.decoded.keep(tree, &marked, Some(entry));
+                self.decoded.keep_removed(last, &marked);
+                Ok(Some(marked))
+            }
+        }
     }
 
     /// API-21: the objects are deleted one by one, not atomically. Returns them as they were before.
@@ -99,10 +129,6 @@ impl Registry {
         }
         Ok(listing)
     }
-}
-
-fn shown(resource: &Resource, bytes: Bytes) -> Object {
-    view::shown(resource, bytes).into()
 }
 
 enum Plan {

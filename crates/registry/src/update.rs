@@ -208,14 +208,20 @@ impl Registry {
                     (Change::Put(body), None, tree)
                 }
                 // API-8: removing the last finalizer removes the object. Watchers see the state before that.
-                Outcome::Remove { new, old } => (Change::Delete(text::body(&old)), Some(text::unstored(&new)), None),
+                Outcome::Remove { new, old } => {
+                    let (body, last) = decoded::body(old, Some(&entry));
+                    (Change::Delete(body), Some(text::unstored(&new)), last)
+                }
             };
             if options.dry_run {
                 return Ok(done(answer.unwrap_or_default(), decision.warnings));
             }
             match self.store.commit(Write { key: key.clone(), expect: Expect::At(entry.revision), change }).await {
                 Ok(written) => {
-                    self.decoded.keep(kept, &written, Some(&entry));
+                    match answer {
+                        None => self.decoded.keep(kept, &written, Some(&entry)),
+                        Some(_) => self.decoded.keep_removed(kept, &entry),
+                    }
                     let answer = match answer {
                         None if !target.is_subresource(SCALE) => view::object(target.resource, &written),
                         answer => shown(answer.unwrap_or_else(|| written.value.clone())),

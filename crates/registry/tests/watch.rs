@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use support::{Cluster, now};
-use tally_api::options::{ListOptions, WatchOptions};
+use tally_api::options::{DeleteOptions, ListOptions, WatchOptions};
 use tally_registry::{Object, WatchEvent, WatchStream};
 use tally_value::{Value, json};
 
@@ -200,6 +200,56 @@ fn a_stream_without_a_revision_begins_with_what_is_there() {
     assert!(stream.try_next().is_none());
     cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "b"}})).unwrap();
     assert!(matches!(stream.try_next(), Some(WatchEvent::Added(_))));
+}
+
+/// What the readers of the last event make of its object, they make once; its tree and its text say the same.
+fn last_of_all(streams: [WatchStream; 2]) -> Value {
+    let [one, other] = streams.map(|mut stream| {
+        let mut last = None;
+        while let Some(event) = stream.try_next() {
+            last = Some(event);
+        }
+        match last {
+            Some(WatchEvent::Deleted(object)) => object,
+            other => panic!("{other:?}"),
+        }
+    });
+    let read = |object: &Object| object.view(|object| object.read::<Value>()).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&read(&one), &read(&other)), "decoded once");
+    let text: Value = serde_json::from_slice(&one.bytes).unwrap();
+    assert_eq!(one.tree, Some(text.clone()));
+    text
+}
+
+#[test]
+fn readers_of_a_removal_share_its_tree() {
+    let cluster = Cluster::new();
+    let target = |name| cluster.configmap(name);
+    let follow = |target| [(); 2].map(|()| cluster.registry.watch(target, &WatchOptions::default()).unwrap());
+    let finalized = json!({"metadata": {"name": "b", "finalizers": ["x.io/f"]}});
+    cluster.create(cluster.configmaps(), &json!({"metadata": {"name": "a"}})).unwrap();
+    cluster.create(cluster.configmaps(), &finalized).unwrap();
+
+    let streams = follow(cluster.configmaps());
+    now(cluster.registry.delete(target("a"), &Default::default())).unwrap();
+    assert_eq!(last_of_all(streams)["metadata"]["name"], "a");
+
+    now(cluster.registry.delete(target("b"), &Default::default())).unwrap();
+    let streams = follow(cluster.configmaps());
+    cluster.merge(target("b"), &json!({"metadata": {"finalizers": null}})).unwrap();
+    let last = last_of_all(streams);
+    assert_eq!(last["metadata"]["finalizers"][0], "x.io/f", "the state before");
+    assert_eq!(last["metadata"]["resourceVersion"], cluster.store.revision().to_string());
+
+    // Marked and removed in one write: two events with a revision each.
+    let pods = |name| cluster.target("", "pods", "default", name);
+    cluster.create(pods(""), &Cluster::pod("p", Some("n"))).unwrap();
+    let streams = follow(pods(""));
+    let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+    now(cluster.registry.delete(pods("p"), &options)).unwrap();
+    let last = last_of_all(streams);
+    assert!(last["metadata"]["deletionTimestamp"].is_string(), "{last}");
+    assert_eq!(last["metadata"]["resourceVersion"], cluster.store.revision().to_string());
 }
 
 #[tokio::test]

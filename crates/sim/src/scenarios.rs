@@ -40,10 +40,11 @@ fn each_job(setup: &mut Setup, change: impl Fn(&mut JobSetup)) {
     setup.jobs.iter_mut().for_each(change);
 }
 
-/// A Job without special features: completions, parallelism, retries.
+/// A policy by which a Pod that is disrupted fails its index.
 const DISRUPTION_FAILS_INDEX: &str =
     r#"[{"action": "FailIndex", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]"#;
 
+/// A Job without special features: completions, parallelism, retries.
 fn plain(job: &mut JobSetup) {
     *job = JobSetup {
         indexed: job.indexed,

@@ -42,15 +42,17 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub fn new(state: &'a State) -> Group<'a> {
-        Group { state, writes: Vec::new(), last: HashMap::default(), account: state.account() }
+    /// `writes`: so many are to be added.
+    pub fn new(state: &'a State, writes: usize) -> Group<'a> {
+        let last = HashMap::with_capacity_and_hasher(writes, RandomState::default());
+        Group { state, writes: Vec::with_capacity(writes), last, account: state.account() }
     }
 
     /// Plans a write. Returns the entry it will create, or why it will not be applied. `beside`: another entry that
     /// must still be the newest of its key.
     pub fn add(&mut self, write: Write, beside: Option<&Entry>) -> Result<Entry, WriteError> {
         let Write { key, expect, change } = write;
-        let (Change::Put(body) | Change::Delete(body) | Change::PutAndDelete(body)) = &change;
+        let (Change::Put(body) | Change::Delete(body) | Change::PutAndDelete(body, _)) = &change;
         for (size, limit) in [(key.len(), MAX_KEY), (body.bytes.len(), MAX_VALUE)] {
             if size > limit {
                 return Err(WriteError::TooLarge { size, limit });
@@ -71,8 +73,9 @@ impl<'a> Group<'a> {
         match change {
             Change::Put(body) => Ok(self.plan(key, &body, false)),
             Change::Delete(body) => Ok(self.plan(key, &body, true)),
-            Change::PutAndDelete(body) => {
+            Change::PutAndDelete(mut body, handle) => {
                 let put = self.plan(key.clone(), &body, false);
+                body.handle = handle;
                 self.plan(key, &body, true);
                 Ok(put)
             }

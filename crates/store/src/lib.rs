@@ -110,8 +110,8 @@ pub enum Change {
     /// conflict.
     Delete(Body),
     /// A put and a delete, with a revision and an event each and no crash in between: for a state that watchers must
-    /// see and that must not persist.
-    PutAndDelete(Body),
+    /// see and that must not persist. The handle is for the entry of the delete.
+    PutAndDelete(Body, Option<Handle>),
 }
 
 #[derive(Clone, Debug)]
@@ -220,7 +220,7 @@ impl Shared {
             return Err(WriteError::Closed);
         }
         let state = self.write();
-        let mut group = Group::new(&state);
+        let mut group = Group::new(&state, 1);
         let entry = group.add(write, beside.as_ref())?;
         let (writes, _) = group.finish();
         self.publish(state, writes);

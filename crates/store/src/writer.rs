@@ -125,7 +125,7 @@ impl Queue {
             }
         }
         waiting.asleep = false;
-        let mut group = Vec::new();
+        let mut group = Vec::with_capacity(waiting.requests.len().min(GROUP));
         let mut bytes = 0;
         while let Some(next) = waiting.requests.front() {
             if group.len() == GROUP || (!group.is_empty() && bytes + next.size > GROUP_BYTES) {
@@ -187,7 +187,7 @@ impl Write {
     fn size(&self) -> usize {
         let (body, times) = match &self.change {
             Change::Put(body) | Change::Delete(body) => (body, 1),
-            Change::PutAndDelete(body) => (body, 2),
+            Change::PutAndDelete(body, _) => (body, 2),
         };
         times * (self.key.len() + body.bytes.len())
     }
@@ -291,7 +291,7 @@ fn write_group(shared: &Shared, backend: &mut dyn Backend, requests: Vec<Request
     let mut answers = Vec::with_capacity(requests.len());
     let (writes, account) = {
         let state = shared.read();
-        let mut group = Group::new(&state);
+        let mut group = Group::new(&state, requests.len());
         for request in requests {
             // The caller no longer waits, so the write is not sent to the disk.
             if !request.answer.is_closed() {

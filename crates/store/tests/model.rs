@@ -238,7 +238,7 @@ fn write(store: &Store, model: &mut Model, key: &'static str, expect: Expect, ki
     let change = match kind {
         Kind::Put => Change::Put(body(&value)),
         Kind::Delete => Change::Delete(body(&value)),
-        Kind::PutAndDelete => Change::PutAndDelete(body(&value)),
+        Kind::PutAndDelete => Change::PutAndDelete(body(&value), None),
     };
     let there = model.at(model.revision()).remove(key);
     let fits = match (expect, &there) {

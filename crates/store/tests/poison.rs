@@ -155,7 +155,7 @@ fn what_is_put_and_deleted_is_one_write_to_the_disk() {
     outcome.send(Ok(())).unwrap();
     let made = commit(&store, put("pods/a/1", Expect::Absent, "made")).unwrap();
     outcome.send(Ok(())).unwrap();
-    let change = Change::PutAndDelete(common::body("marked"));
+    let change = Change::PutAndDelete(common::body("marked"), None);
     let write = Write { key: "pods/a/1".into(), expect: Expect::At(made.revision), change };
     let marked = commit(&store, write).unwrap();
     assert_eq!(marked.revision, made.revision + 1);

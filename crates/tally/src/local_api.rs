@@ -12,6 +12,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tally_registry::Registry;
 use tally_remote::{Remote, connect};
 use tally_server::LocalServer;
@@ -22,6 +24,9 @@ use crate::data_dir;
 use crate::node::NodeLogs;
 
 const SOCKET: &str = "api.sock";
+
+/// As many as the standard library lets wait until they are accepted.
+const WAITING_CONNECTIONS: i32 = 128;
 
 /// The longest path of a socket that the kernel accepts.
 const LONGEST_PATH: usize = 107;
@@ -47,7 +52,7 @@ impl LocalApi {
             _ => {}
         }
         let (path, _directory) = short_path(data)?;
-        let listener = UnixListener::bind(path)?;
+        let listener = listen(&path)?;
         let files = {
             let data = data.to_owned();
             Arc::new(move |keys| {
@@ -69,6 +74,17 @@ impl Drop for LocalApi {
         let _ = fs::remove_file(&self.socket);
         self.serving.abort();
     }
+}
+
+/// Listens on a socket that only this user can connect to, whatever the umask is: who may write to it is administrator.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the mode that the socket has when it is bound: there is no moment at which it is open to others.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, WAITING_CONNECTIONS)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
 /// The API of the process that has a data directory. None: no process serves there.

@@ -298,11 +298,12 @@ impl Observer for ControllerMetrics {
             Metric::StatusRefused { job, message } => {
                 tracing::warn!(%job, "the API server refuses the status of the Job, which is tried again: {message}");
             }
+            // At the level of its beginning: whoever reads of the one must read of the other.
             Metric::StatusRefusalEnded { job, refusals, accepted: true } => {
-                tracing::info!(%job, refusals, "the API server accepts the status of the Job again");
+                tracing::warn!(%job, refusals, "the API server accepts the status of the Job again");
             }
             Metric::StatusRefusalEnded { job, refusals, accepted: false } => {
-                tracing::info!(%job, refusals, "the Job whose status the API server refused is gone");
+                tracing::warn!(%job, refusals, "the Job whose status the API server refused is gone");
             }
             Metric::GangJob { job } => {
                 tracing::warn!(%job, "the Job is left alone: gang scheduling (spec.scheduling) is not supported");

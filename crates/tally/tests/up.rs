@@ -2,12 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod support;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use support::client::{Api, Call};
 
 fn directory() -> tempfile::TempDir {
     tally_testing::scratch()
@@ -194,31 +201,112 @@ fn two_cannot_share_a_directory() {
     TcpStream::connect(first.address()).expect("the first still serves");
 }
 
-/// Another user could put a kubeconfig of their own in the place of this one.
-#[test]
-fn a_temporary_directory_is_closed_to_others_whatever_the_umask() {
-    let parent = directory();
-    let script = "umask 000; exec \"$0\" up --ephemeral --listen 127.0.0.1:0";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_tally")]).env("TMPDIR", parent.path()).stdin(Stdio::null());
-    let server = Running::start(&mut command);
-    let mut files = 0;
-    let mut ahead: Vec<PathBuf> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(ahead.len(), 1);
-    assert_eq!(fs::metadata(&ahead[0]).unwrap().permissions().mode() & 0o777, 0o700);
+/// The mode of every file, socket and directory below a directory that is not the Pod's own: its volumes, its /tmp and its
+/// termination message have the modes that the Pod asks for, in directories that are closed. The engine of the store makes its
+/// files by the umask, in a directory that is closed.
+fn modes(top: &Path) -> BTreeMap<PathBuf, (bool, u32)> {
+    let (mut found, mut ahead) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(path) = ahead.pop() {
-        let about = fs::metadata(&path).unwrap();
-        let is_secret = path.ends_with("kubeconfig") || path.parent().is_some_and(|parent| parent.ends_with("pki"));
-        if about.is_dir() {
-            ahead.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if is_secret {
-            assert_eq!(about.permissions().mode() & 0o777, 0o600, "{}", path.display());
-            files += 1;
+        // What is gone again was temporary.
+        let Ok(about) = fs::symlink_metadata(&path) else { continue };
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let is_of_a_pod = path.ancestors().any(|at| at.ends_with("node/pods"));
+        let is_own = is_of_a_pod && (name == "volumes" || name.ends_with(".tmp"));
+        if is_own || path.parent().is_some_and(|parent| parent.ends_with("node/words")) {
+            continue;
         }
+        if about.is_dir() && name != "store" {
+            ahead.extend(fs::read_dir(&path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())));
+        }
+        found.insert(path, (about.is_dir(), about.permissions().mode() & 0o777));
     }
-    assert!(files >= 3, "the keys, the token and the kubeconfig");
+    found
+}
+
+/// Waits until a container below the directory has written this line.
+fn until_a_log_says(line: &str, top: &Path) {
+    let until = Instant::now() + Duration::from_secs(120);
+    let says = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "log")
+            && fs::read_to_string(path).is_ok_and(|text| text.contains(line))
+    };
+    while !modes(top).keys().any(says) {
+        assert!(Instant::now() < until, "no container says {line}: {:?}", modes(top));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[track_caller]
+fn are_closed(top: &Path, least: &[&str]) {
+    let all = modes(top);
+    for (path, (is_directory, mode)) in &all {
+        assert_eq!(*mode, if *is_directory { 0o700 } else { 0o600 }, "{mode:o} {}", path.display());
+    }
+    for name in least {
+        assert!(all.keys().any(|path| path.ends_with(name)), "no {name}: {all:?}");
+    }
+}
+
+fn with_umask_000(arguments: &[&str], parent: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tally")]).args(arguments);
+    command.env("TMPDIR", parent).stdin(Stdio::null());
+    command
+}
+
+/// Another user could put a kubeconfig of their own in the place of this one, or connect to the socket.
+#[tokio::test]
+async fn a_temporary_directory_is_closed_to_others_whatever_the_umask() {
+    let parent = directory();
+    let server = Running::start(&mut with_umask_000(&["up", "--ephemeral", "--listen", "127.0.0.1:0"], parent.path()));
+    let top = fs::read_dir(parent.path()).unwrap().next().unwrap().unwrap().path();
+    let api = Api::from_kubeconfig(&top.join("kubeconfig")).unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"restartPolicy": "Never", "volumes": [{"name": "v", "emptyDir": {}}], "containers": [{
+            "name": "c", "image": "process", "command": ["sh", "-c", "echo begun; exec sleep 1000"],
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        }]},
+    });
+    let made = api.connection().call(&Call::new("POST", "/api/v1/namespaces/default/pods").body(&pod)).await.unwrap();
+    assert_eq!(made.code, 201, "{}", made.text);
+    until_a_log_says("begun", &top);
+    are_closed(&top, &["kubeconfig", "pki/ca.key", "pki/token", "api.sock", "node/journal", "node/lock"]);
     server.signal("TERM");
     assert!(server.end().success());
+}
+
+#[test]
+fn the_files_of_a_run_are_closed_to_others_whatever_the_umask() {
+    // A directory that was there before keeps its mode, and what is in it does not depend on that.
+    let open = directory();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    for data in [None, Some(open.path())] {
+        let parent = directory();
+        let go = parent.path().join("go");
+        let script = format!("echo begun; while ! test -e {}; do sleep 0.05; done", go.display());
+        let mut arguments = vec!["run"];
+        arguments.extend(data.iter().flat_map(|data| ["--data-dir", text(data)]));
+        arguments.extend(["--", "sh", "-c", &script]);
+        let mut run =
+            with_umask_000(&arguments, parent.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until_a_log_says("begun", data.unwrap_or(parent.path()));
+        match data {
+            None => {
+                let made: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+                assert_eq!(made.len(), 1);
+                are_closed(&made[0], &["node/journal", "node/lock"]);
+            }
+            Some(data) => {
+                let made = modes(data).into_keys().filter(|path| path.parent() == Some(data));
+                made.for_each(|path| are_closed(&path, &[]));
+                let (all, needed) = (modes(data), ["api.sock", "node/journal", "store"]);
+                assert!(needed.iter().all(|name| all.contains_key(&data.join(name))), "{all:?}");
+            }
+        }
+        fs::write(&go, "").unwrap();
+        assert!(run.wait().unwrap().success());
+    }
 }
 
 #[test]

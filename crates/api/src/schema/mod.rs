@@ -23,7 +23,7 @@
 pub mod about;
 mod read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use tally_value::Value;
@@ -31,8 +31,13 @@ use tally_value::Value;
 /// Every structure of every table.
 pub struct Schema {
     structs: Vec<Struct>,
-    kinds: BTreeMap<(&'static str, &'static str, &'static str), StructId>,
+    kinds: BTreeMap<KindName, StructId>,
+    /// The same. It is asked several times for each request, and a search compares many texts.
+    by_kind: HashMap<KindName, StructId>,
 }
+
+/// Group, version and kind.
+type KindName = (&'static str, &'static str, &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructId(u16);
@@ -171,7 +176,7 @@ const EVERYWHERE: (&str, &str) = ("meta.k8s.io", "v1");
 impl Schema {
     /// The structure of a kind; options and statuses are found in every group.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Struct> {
-        let found = self.kinds.get(&(group, version, kind));
+        let found = self.by_kind.get(&(group, version, kind));
         let found = found.or_else(|| {
             let known = self.kinds.keys().any(|key| (key.0, key.1) == (group, version));
             if known { self.kinds.get(&(EVERYWHERE.0, EVERYWHERE.1, kind)) } else { None }
@@ -180,7 +185,7 @@ impl Schema {
     }
 
     /// Group, version and kind of all objects that clients can send.
-    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> + '_ {
+    pub fn kinds(&self) -> impl Iterator<Item = KindName> + '_ {
         self.kinds.keys().copied()
     }
 

@@ -44,7 +44,8 @@ pub(super) fn tables(texts: &[&'static str], numbers: &'static str) -> Schema {
             structure.numbered = numbered(structure, fields, &names);
         }
     }
-    Schema { structs, kinds }
+    let by_kind = kinds.iter().map(|(name, id)| (*name, *id)).collect();
+    Schema { structs, kinds, by_kind }
 }
 
 /// A line of the numbers: `type status reason=4 &core.ProbeHandler`.

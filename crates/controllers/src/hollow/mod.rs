@@ -78,7 +78,7 @@ struct HollowNode {
     /// The UID of the existing Node.
     uid: Option<CompactString>,
     revision: Revision,
-    /// The stream has shown that the Node of this revision or an earlier one is gone: a late response shows such a Node.
+    /// The stream has shown that a Node of this revision or an earlier one is gone. A late response may still show one.
     gone_at: Revision,
     /// The next request about it; None: nothing to do.
     fix: Option<Call>,

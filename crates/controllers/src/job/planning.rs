@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use tally_core::blueprint::pod_body;
+use tally_core::blueprint::pod_body_on;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView};
 use tally_core::ledger::{Horizon, Plan, PodRef, Removal, StatusWrite};
@@ -18,6 +18,9 @@ use super::{ADOPTION_PATIENCE, GET_RETRY, INVALID_STATUS_RETRY, JobController, P
 use crate::wire::{Action, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 use tally_runtime::metric::SyncAction;
+
+/// With so many requests, twice as many as are in flight at once, others wait for their turn.
+const CROWDED: usize = 128;
 
 impl<S: Mutation> JobController<S> {
     pub(super) fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
@@ -72,7 +75,8 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         let view = ledger.job().clone();
-        let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed });
+        let crowded = self.requests.len() >= CROWDED;
+        let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed, crowded });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             record.ledger = None;
             self.set_timer(slot, None);
@@ -123,7 +127,7 @@ impl<S: Mutation> JobController<S> {
         let start_gate = self.config.gates_pods && view.gates_pods() && !self.mutation.injects(Bug::NoStartGate);
         for creation in plan.creations {
             let name = creation.name.clone();
-            match pod_body(view, &creation, start_gate) {
+            match pod_body_on(view, &creation, start_gate, self.config.only_node.as_ref()) {
                 Ok(body) => {
                     let pending = Pending::Create { job: job.clone(), name: name.clone(), reason };
                     self.send(out, pending, Action::CreatePod { namespace: namespace.clone(), name, body });

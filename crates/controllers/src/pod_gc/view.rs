@@ -45,7 +45,7 @@ impl Pod {
         }
     }
 
-    /// Whether nothing about it matters any more, now as before: it has ended, and nobody deletes it.
+    /// Whether the Pod had ended before and has ended now, is not being deleted, and keeps its place among those that have ended.
     pub fn stays_ended(&self, seen: &PodView) -> bool {
         self.ended
             && seen.phase.is_terminal()

@@ -14,6 +14,8 @@ const LIVE_COUNT_INTERVAL: Span = Span::from_millis(100);
 /// The minimum interval between accounting writes under load, so that a Job of N Pods costs about N/500 writes. Without
 /// load a finished Pod is accounted for at once.
 const BUSY_INTERVAL: Span = Span::from_millis(50);
+/// The same while requests of other Jobs wait: each write of one Job delays others.
+const CROWDED_INTERVAL: Span = Span::from_millis(500);
 /// Load means this many Pods in the last write, or this many writes in quick succession.
 const BUSY_BATCH: usize = 16;
 const BUSY_WRITES: u32 = 4;
@@ -61,8 +63,9 @@ pub(super) struct Flight {
 pub(super) enum Wish {
     /// It contains a decision.
     AtOnce,
-    /// Pods have finished or have been released. `full`: one write cannot contain more of them.
-    Accounting { full: bool },
+    /// Pods have finished or have been released. `full`: one write cannot contain more of them, or no more are to come.
+    /// `crowded`: requests wait for their turn.
+    Accounting { full: bool, crowded: bool },
     /// Only the live counts differ. Creations in flight will change them again.
     LiveCounts { creating: Option<CreationTimes> },
 }
@@ -97,8 +100,9 @@ impl Flight {
         let since = |span: Span| self.last_write_at.map(|at| at + span);
         let busy = self.last_batch >= BUSY_BATCH || self.writes_in_a_row >= BUSY_WRITES;
         let wait_until = match wish {
-            Wish::AtOnce | Wish::Accounting { full: true } => None,
-            Wish::Accounting { full: false } => since(BUSY_INTERVAL).filter(|_| busy),
+            Wish::AtOnce | Wish::Accounting { full: true, .. } => None,
+            Wish::Accounting { full: false, crowded: true } => since(CROWDED_INTERVAL),
+            Wish::Accounting { full: false, crowded: false } => since(BUSY_INTERVAL).filter(|_| busy),
             // While a large Job creates one batch after the other, its status is written now and then all the same.
             Wish::LiveCounts { creating: Some(CreationTimes { last, since }) } => {
                 let waits_since = self.last_write_at.map_or(since, |at| at.max(since));
@@ -156,7 +160,9 @@ mod tests {
 
     #[test]
     fn writes_come_at_once_until_there_are_many() {
-        let accounting = Wish::Accounting { full: false };
+        let accounting = Wish::Accounting { full: false, crowded: false };
+        let full = Wish::Accounting { full: true, crowded: true };
+        let crowded = Wish::Accounting { full: false, crowded: true };
         for (writes, batch, wish, expected) in [
             (&[][..], 1, accounting, None),
             (&[400], 1, accounting, None),
@@ -173,7 +179,11 @@ mod tests {
             (&[340], 16, accounting, None),
             // Decisions and full writes are not delayed.
             (&[360, 370, 380, 390, 400], 16, Wish::AtOnce, None),
-            (&[360, 370, 380, 390, 400], 16, Wish::Accounting { full: true }, None),
+            (&[360, 370, 380, 390, 400], 16, full, None),
+            // While requests of other Jobs wait.
+            (&[], 1, crowded, None),
+            (&[400], 1, crowded, Some(900)),
+            (&[-90], 16, crowded, None),
             (&[400], 1, Wish::LiveCounts { creating: None }, Some(500)),
             (&[400], 1, creating(0, 0), Some(1000)),
             // Batch after batch.

@@ -178,6 +178,8 @@ pub struct Horizon<'a> {
     pub jobs_at: Revision,
     /// What is known about the Pods that are in no ledger.
     pub elsewhere: &'a dyn PodFacts,
+    /// Requests wait for their turn: a status write less is time for others.
+    pub crowded: bool,
 }
 
 /// The inputs of accounting.
@@ -186,6 +188,7 @@ pub(super) struct AccountingInputs<'a> {
     pub pods_at: Revision,
     pub elsewhere: &'a dyn PodFacts,
     pub unknown_is_gone: bool,
+    pub crowded: bool,
 }
 
 pub(super) fn count(value: i64) -> i32 {
@@ -199,7 +202,7 @@ pub(super) fn len(length: usize) -> i64 {
 impl<S: Mutation> Ledger<S> {
     /// Plans as far as the observations allow.
     pub fn plan(&mut self, now: Timestamp, horizon: Horizon<'_>) -> Plan {
-        let Horizon { pods_at, jobs_at, elsewhere } = horizon;
+        let Horizon { pods_at, jobs_at, elsewhere, crowded } = horizon;
         self.freshness.jobs_observed(jobs_at);
         self.freshness.planning(pods_at.max(self.lists.own_at));
         let mut plan = Plan::default();
@@ -257,7 +260,7 @@ impl<S: Mutation> Ledger<S> {
         if self.mode.decided() || decision.is_some() || self.mode.deleting || self.job.spec.suspend || self.halts() {
             plan.must_list_pods = self.creations.any_unknown();
         }
-        let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone };
+        let horizon = AccountingInputs { pods_at, elsewhere, unknown_is_gone, crowded };
         self.plan_status(now, horizon, decision, &mut plan);
         self.plan_releases(now, &mut plan);
         if manages {

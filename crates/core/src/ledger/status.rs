@@ -62,7 +62,9 @@ impl<S: Mutation> Ledger<S> {
         let wish = if decides || finishes || suspends {
             Wish::AtOnce
         } else if urgent {
-            Wish::Accounting { full: news >= self.limits.uncounted }
+            // When no Pod runs or is created, more news would be long in coming.
+            let ends = self.counts.of(Flag::Active) == 0 && self.creations.times().is_none();
+            Wish::Accounting { full: ends || news >= self.limits.uncounted, crowded: horizon.crowded }
         } else {
             Wish::LiveCounts { creating: self.creations.times() }
         };

@@ -104,7 +104,7 @@ impl Bench {
 
     fn plan(&mut self) -> Plan {
         let (pods_at, jobs_at) = (Revision(self.pods_at), Revision(self.jobs_at));
-        self.ledger.plan(self.now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere })
+        self.ledger.plan(self.now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere, crowded: false })
     }
 
     fn passes(&mut self, millis: i64) {
@@ -231,7 +231,7 @@ fn a_recorded_pod_that_left_the_job_is_tallied_once_no_owner_has_it_with_the_fin
     let recorded = json!({"uncountedTerminatedPods": {"succeeded": ["a"]}, "active": 5});
     for (elsewhere, tallied) in [(&Elsewhere as &dyn PodFacts, false), (&Nowhere, true)] {
         let mut bench = Bench::new(&with_status(job(json!({"completions": 2, "parallelism": 0})), recorded.clone()));
-        let horizon = Horizon { pods_at: Revision(100), jobs_at: Revision(100), elsewhere };
+        let horizon = Horizon { pods_at: Revision(100), jobs_at: Revision(100), elsewhere, crowded: false };
         let write = bench.ledger.plan(bench.now, horizon).status.expect("a write");
         assert_eq!((write.status.succeeded, write.status.uncounted().is_empty()), (i32::from(tallied), tallied));
     }

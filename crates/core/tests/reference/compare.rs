@@ -31,7 +31,7 @@ pub fn widen<S: Mutation>(ledger: &mut Ledger<S>, window: usize) {
 
 pub fn plan<S: Mutation>(ledger: &mut Ledger<S>, facts: &Facts) -> Plan {
     let Facts { now, pods_at, jobs_at, .. } = *facts;
-    ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere })
+    ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere, crowded: false })
 }
 
 macro_rules! same {

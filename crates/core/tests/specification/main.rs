@@ -7,6 +7,7 @@
 
 mod citations;
 mod coverage;
+mod names;
 mod pages;
 mod recordings;
 mod repository;
@@ -14,6 +15,7 @@ mod repository;
 use std::collections::{BTreeMap, BTreeSet};
 
 use citations::Citation;
+use names::Code;
 use repository::{File, files};
 
 /// Prefixes that look like ids but are not ours: encodings, standards, proposals.
@@ -243,18 +245,21 @@ fn playbooks_name_metrics_alerts_and_tests_that_exist() {
     assert!(checked > 20, "only {checked} names: is everything read?");
 }
 
+/// A test that fails writes it, and git ignores it.
+const WRITTEN_BY_TESTS: &str = "crates/core/tests/reference/regressions.txt";
+
 /// The coverage page shortens paths, and has its own test.
 #[test]
 fn every_path_and_link_in_the_documents_leads_to_a_file() {
-    let is_page = |file: &File| file.path.ends_with(".md") && file.path != "docs/coverage.md";
-    let pages = files("docs").into_iter().chain(repository::file("SECURITY.md")).filter(is_page);
+    let pages = documents().into_iter().filter(|page| page.path != "docs/coverage.md");
     let everything: Vec<String> =
         ["crates", "deploy", "docs", "fuzz", "tests"].into_iter().flat_map(files).map(|file| file.path).collect();
     let (mut problems, mut checked) = (Vec::new(), 0);
     for page in pages {
-        for path in pages::paths(&page.text) {
+        for path in pages::paths(&page.text).into_iter().filter(|path| *path != WRITTEN_BY_TESTS) {
             checked += 1;
-            // A short name stands for the end of a path: `ledger/plan.rs`.
+            // A short name stands for the end of a path: `ledger/plan.rs`. In a folder whose files are named, `../lease.rs` is beside it.
+            let path = path.trim_start_matches("../");
             let is_end = |whole: &String| whole.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
             if !repository::exists(path) && !everything.iter().any(is_end) {
                 problems.push(format!("{}: no file {path}", page.path));
@@ -270,4 +275,104 @@ fn every_path_and_link_in_the_documents_leads_to_a_file() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(checked > 500, "only {checked} paths and links: is everything read?");
+}
+
+/// All pages but the list of changes, which is about the past.
+fn documents() -> Vec<File> {
+    let root =
+        ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"].into_iter().filter_map(repository::file);
+    let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"].into_iter().flat_map(files);
+    folders.chain(root).filter(|file| file.path.ends_with(".md")).collect()
+}
+
+fn code() -> Code {
+    // The examples of the modules of this test are no code, and the test itself is.
+    let is_code = |file: &File| file.is_rust() && (!is_this_test(file) || file.name() == "main.rs");
+    Code::of(["crates", "fuzz"].into_iter().flat_map(files).filter(is_code))
+}
+
+/// A file stays where it is while a function moves to another, or gets another name.
+#[test]
+fn every_name_of_the_code_in_the_documents_exists() {
+    let code = code();
+    let (mut problems, mut beside, mut telling) = (Vec::new(), 0, 0);
+    for page in documents() {
+        for (path, name) in names::beside_paths(&page.text) {
+            beside += 1;
+            let parts = names::identifiers(&name).unwrap_or_default();
+            // The type of a method may be in another file.
+            if code.has_path(&path) && !parts.last().is_some_and(|name| code.has_in(&path, name)) {
+                problems.push(format!("{}: no {name} in {path}", page.path));
+            }
+        }
+        for name in names::telling(&page.text) {
+            telling += 1;
+            let parts = names::identifiers(&name).unwrap_or_default();
+            if !code.has(&parts[parts.len().saturating_sub(2)..]) && !code.has_regression(&name) {
+                problems.push(format!("{}: no {name} in the code", page.path));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(beside > 50 && telling > 200, "only {beside} and {telling} names: is everything read?");
+}
+
+#[test]
+fn every_name_in_the_glossary_exists() {
+    let code = code();
+    let architecture = repository::file("ARCHITECTURE.md").expect("ARCHITECTURE.md").text;
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for (term, names) in names::glossary(&architecture) {
+        for name in names {
+            checked += 1;
+            let exists = match names::identifiers(&name) {
+                Some(parts) => code.has(&parts) && parts.iter().all(|name| code.defines(name)),
+                None => code.has_path(&name),
+            };
+            if !exists {
+                problems.push(format!("{term}: no {name}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 80, "only {checked} names: is everything read?");
+}
+
+#[test]
+fn documents_state_the_number_of_put_back_bugs() {
+    let mut checked = 0;
+    for page in documents() {
+        for number in names::numbers_of_bugs(&page.text) {
+            checked += 1;
+            assert_eq!(number, tally_core::mutation::BUGS.len(), "{}", page.path);
+        }
+    }
+    assert!(checked > 0, "no page states it");
+}
+
+#[test]
+fn every_anchor_of_a_link_is_on_its_page() {
+    let pages: BTreeMap<String, File> = documents().into_iter().map(|page| (page.path.clone(), page)).collect();
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for page in pages.values() {
+        for (path, anchor) in names::anchored_links(&page.text) {
+            let mut folders: Vec<_> = page.path.split('/').collect();
+            if !path.is_empty() {
+                folders.pop();
+            }
+            for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+                match part {
+                    ".." => drop(folders.pop()),
+                    part => folders.push(part),
+                }
+            }
+            let target = folders.join("/");
+            checked += 1;
+            if pages.get(&target).is_none_or(|page| !names::anchors(&page.text).contains(anchor)) {
+                problems.push(format!("{}: no #{anchor} in {target}", page.path));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 50, "only {checked} anchors: is everything read?");
 }

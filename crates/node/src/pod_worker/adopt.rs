@@ -56,6 +56,8 @@ impl PodWorker {
         let row = RowState::of(&pod);
         Self {
             taken_at: pod.status.start_time.unwrap_or(now),
+            // The clock may have been ahead when the Pod was accepted.
+            deadline_from: pod.status.start_time.unwrap_or(now).min(now),
             setup: Setup::of(&pod, row.unmounted()),
             row,
             containers: Containers(containers),

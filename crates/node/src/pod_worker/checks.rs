@@ -17,6 +17,8 @@ const HOOK_TIMEOUT: Span = Span::from_seconds(24 * 3600);
 
 #[derive(Debug, Default)]
 pub struct Probes {
+    /// When the run began, by the clock as it is now.
+    pub from: Timestamp,
     pub startup: Probing,
     pub liveness: Probing,
     pub readiness: Probing,
@@ -30,6 +32,14 @@ pub struct Probing {
     under_way: bool,
     /// The last outcome, and how many times in a row it occurred.
     last: Option<(bool, u32)>,
+}
+
+impl Probes {
+    pub fn clock_set_back(&mut self, by: Span) {
+        let Self { from, startup, liveness, readiness } = self;
+        let next = [startup, liveness, readiness].into_iter().filter_map(|probing| probing.next_at.as_mut());
+        next.chain([from]).for_each(|at| *at = *at - by);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +81,9 @@ impl PodWorker {
     /// Handles running containers: hooks of those just started, probes, and stopping those that failed a probe.
     pub(super) fn watch_over(&mut self, node: &NodeOptions, now: Timestamp, out: &mut Effects) {
         for at in 0..self.containers.len() {
-            let State::Running { since, .. } = self.containers[at].state else { continue };
+            if !matches!(self.containers[at].state, State::Running { .. }) {
+                continue;
+            }
             if self.containers[at].stop.is_some() {
                 self.stop(at, None, node, now, out);
                 continue;
@@ -105,28 +117,27 @@ impl PodWorker {
             };
             for (what, probe) in probes {
                 if let Some(probe) = probe {
-                    self.probe(at, what, &probe, since, node, now, out);
+                    self.probe(at, what, &probe, node, now, out);
                 }
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn probe(
         &mut self,
         at: usize,
         what: CheckKind,
         probe: &Probe,
-        since: Timestamp,
         node: &NodeOptions,
         now: Timestamp,
         out: &mut Effects,
     ) {
+        let Some(from) = self.containers.get(at).map(|container| container.probes.from) else { return };
         let Some(probing) = self.probing(at, what) else { return };
         if probing.under_way {
             return;
         }
-        let first_at = since + Span::from_seconds(probe.initial_delay_seconds.max(0));
+        let first_at = from + Span::from_seconds(probe.initial_delay_seconds.max(0));
         let due_at = probing.next_at.unwrap_or(first_at);
         if now < due_at {
             out.wake(due_at);

@@ -81,6 +81,17 @@ impl Container {
         }
     }
 
+    pub fn clock_set_back(&mut self, by: Span) {
+        self.probes.clock_set_back(by);
+        let again_at = match &mut self.state {
+            State::Ended { again_at, .. } => Some(again_at),
+            State::Fresh | State::Starting { .. } | State::Running { .. } => None,
+        };
+        let kill_at = self.stop.as_mut().map(|stop| &mut stop.kill_at);
+        let times = [self.not_before.as_mut(), again_at, kill_at];
+        times.into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     pub fn is_fresh(&self) -> bool {
         matches!(self.state, State::Fresh)
     }
@@ -177,10 +188,8 @@ impl Container {
         if let State::Starting { number, previous } = &mut self.state {
             let number = *number;
             self.state = match previous.take() {
-                Some(how) => {
-                    let again_at = how.finished_at.unwrap_or_default();
-                    State::Ended { number: number.saturating_sub(1), how, again_at }
-                }
+                // Its back-off was over.
+                Some(how) => State::Ended { number: number.saturating_sub(1), how, again_at: Timestamp::default() },
                 None => State::Fresh,
             };
         }

@@ -1,7 +1,7 @@
 //! Why and how a Pod ends: the first reason stays, the deadline can only become earlier, and the verdict is decided once.
 
 use tally_core::pod::Phase;
-use tally_core::time::Timestamp;
+use tally_core::time::{Span, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct Termination {
@@ -40,6 +40,12 @@ impl Termination {
     /// `stored`: the phase in the API.
     pub fn of(stored: Phase) -> Self {
         Self { ending: None, verdict: Some(stored).filter(|phase| phase.is_terminal()) }
+    }
+
+    pub fn clock_set_back(&mut self, by: Span) {
+        if let Some(ending) = &mut self.ending {
+            (ending.begun_at, ending.kill_at) = (ending.begun_at - by, ending.kill_at - by);
+        }
     }
 
     /// The first reason stays; the deadline can only become earlier.

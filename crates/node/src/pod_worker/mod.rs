@@ -80,8 +80,10 @@ pub struct PodWorker {
     /// As last observed.
     pod: Pod,
     containers: Containers,
-    /// When this node accepted the Pod.
+    /// When this node accepted the Pod, as it is reported.
     taken_at: Timestamp,
+    /// The same, by the clock as it is now.
+    deadline_from: Timestamp,
     setup: Setup,
     row: RowState,
     /// Probes and hooks in progress.
@@ -108,6 +110,16 @@ impl PodWorker {
 
     pub fn revision(&self) -> Revision {
         self.pod.metadata.resource_version
+    }
+
+    /// What is waited for is as far away as before. What has been reported to the API stays as it is.
+    pub fn clock_set_back(&mut self, by: Span) {
+        self.deadline_from = self.deadline_from - by;
+        self.containers.iter_mut().for_each(|container| container.clock_set_back(by));
+        self.setup.clock_set_back(by);
+        self.termination.clock_set_back(by);
+        self.reporter.clock_set_back(by);
+        self.storage.clock_set_back(by);
     }
 
     /// Stores the Pod as the API shows it, unless a newer version is known.
@@ -241,7 +253,7 @@ impl PodWorker {
         if !self.termination.has_begun()
             && let Some(seconds) = self.pod.spec.active_deadline_seconds
         {
-            let at = self.taken_at + Span::from_seconds(seconds);
+            let at = self.deadline_from + Span::from_seconds(seconds);
             if at <= now {
                 self.end(EndReason::Deadline, now, now + self.grace());
             } else {
@@ -290,6 +302,8 @@ impl PodWorker {
         if let State::Starting { number, previous } = &mut container.state {
             container.last = previous.take().or(container.last.take());
             container.state = State::Running { number: *number, since };
+            // The clock may have been set back since the start.
+            container.probes.from = since.min(now);
             container.hitches = 0;
             self.reporter.touch(now);
         }

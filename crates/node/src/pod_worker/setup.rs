@@ -48,6 +48,11 @@ impl Setup {
         Self { wanted: Source::of(pod, without.as_deref()), without, stale: true, ..Self::default() }
     }
 
+    pub fn clock_set_back(&mut self, by: Span) {
+        let times = [&mut self.read_not_before, &mut self.read_again_at, &mut self.prepare_again_at];
+        times.into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.preparing.is_some()
     }
@@ -150,20 +155,17 @@ impl Setup {
         }
         match volumes(pod, self.without.as_deref(), node, &self.sources) {
             Ok(volumes) if self.prepared.as_ref() == Some(&volumes) => {}
+            // There is nothing to prepare, and which volumes a Pod has does not change.
+            Ok(volumes) if volumes.is_empty() => {
+                self.failures = 0;
+                return self.prepared.replace(volumes).is_none();
+            }
             Ok(volumes) => {
-                let metadata = &pod.metadata;
                 out.commands.push(ShimCommand::Prepare(Box::new(Preparation {
-                    pod: metadata.uid.clone(),
-                    namespace: metadata.namespace.clone(),
-                    name: metadata.name.clone(),
+                    pod: pod.metadata.uid.clone(),
                     volumes: volumes.clone(),
                     group: security::volume_group(&pod.spec, node.security_node()),
                 })));
-                // Where there is nothing to prepare, the report need not be waited for.
-                if volumes.is_empty() {
-                    self.failures = 0;
-                    return self.prepared.replace(volumes).is_none();
-                }
                 self.preparing = Some(volumes);
             }
             // The existing content stays as it is; the next round of reads tries again.

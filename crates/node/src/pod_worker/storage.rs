@@ -30,6 +30,10 @@ pub struct StorageWatch {
 }
 
 impl StorageWatch {
+    pub fn clock_set_back(&mut self, by: Span) {
+        [&mut self.asked_at, &mut self.next_at].into_iter().flatten().for_each(|at| *at = *at - by);
+    }
+
     /// The shim that was to measure is gone.
     pub fn interrupt(&mut self) {
         self.asked_at = None;

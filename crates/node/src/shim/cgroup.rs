@@ -20,6 +20,7 @@ mod hierarchy;
 use std::cell::{Cell, OnceCell};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -402,7 +403,7 @@ fn remove_trees(record: &Path) {
 
 /// Adds a tree to the record, before it exists.
 fn note(record: &Path, tree: &Path) -> io::Result<()> {
-    let mut file = fs::File::options().create(true).append(true).open(record)?;
+    let mut file = fs::File::options().create(true).append(true).mode(0o600).open(record)?;
     let between: &[u8] = if file.metadata()?.len() == 0 { b"" } else { b"\n" };
     file.write_all(&[between, tree.as_os_str().as_encoded_bytes()].concat())
 }

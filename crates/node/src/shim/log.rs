@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -226,7 +227,7 @@ impl Writer {
 
     fn open(&mut self) {
         let path = self.slot.log(self.number);
-        let open = || File::options().create(true).append(true).open(&path);
+        let open = || File::options().create(true).append(true).mode(0o600).open(&path);
         let opened = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.slot.make_dir().and_then(|()| open()),
             opened => opened,

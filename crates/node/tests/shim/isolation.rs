@@ -5,10 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
 use tally_node::capabilities::{self, named};
+use tally_node::pod;
 use tally_node::port::{
     Check, Confinement, Content, File, Mount, Report, ShimCommand, Signal, Start, SupplementalGroups, Volume,
 };
+use tally_node::security::{self, SecurityAbilities, SecurityNode};
 use tally_node::shim::abilities;
 use tally_node::shim_client::Config;
 
@@ -920,9 +923,9 @@ fn nothing_outlives_the_next_start_without_isolation() {
     });
 }
 
-/// A user without any rights, where the kernel permits user namespaces.
-#[test]
-fn a_node_of_another_user_isolates_with_a_user_namespace() {
+/// A node of a user without any rights, where the kernel permits user namespaces. `test` gets a directory that the user can
+/// read, and in it the node's data, which are hidden.
+fn with_another_user(test: impl AsyncFnOnce(&mut Node, &Path)) {
     let place = scratch();
     let wrapper = place.path().join("as-user");
     let drop = format!("exec setpriv --reuid=65534 --regid=65534 --clear-groups '{}' \"$@\"", program().display());
@@ -944,12 +947,20 @@ fn a_node_of_another_user_isolates_with_a_user_namespace() {
         let mut config = Config::new(wrapper, data.join("node"));
         config.hidden = Some(vec![data.clone()]);
         let mut node = Node::start_with(config).await;
+        test(&mut node, place.path()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_node_of_another_user_isolates_with_a_user_namespace() {
+    with_another_user(async |node, place| {
         let script = format!(
             "id -u; ls -A {data} 2>/dev/null; cat {data}/secret 2>/dev/null; ls -d /proc/[0-9]* | wc -l | tr -d '[3-6]'; echo x > /tmp/x; cat /tmp/x
              grep CapEff /proc/self/status | cut -f2",
-            data = data.display()
+            data = place.join("data").display()
         );
-        assert_eq!(says(&mut node, "main", &script).await, "65534\n\nx\n0000000000000000\n");
+        assert_eq!(says(node, "main", &script).await, "65534\n\nx\n0000000000000000\n");
         let left = sign();
         let script = format!("env -i setsid nohup sleep {left} >/dev/null 2>&1 & exec sleep {left}");
         let attempt = node.attempt("probed", 0);
@@ -960,6 +971,82 @@ fn a_node_of_another_user_isolates_with_a_user_namespace() {
         assert_eq!(node.next().await, Report::Signalled { attempt });
         assert_eq!(node.ended().await.code, 143);
         assert_eq!(alive(&left), [0; 0]);
-        node.stop().await;
+    });
+}
+
+/// What `tally_node::security` decides on a node of an ordinary user.
+fn decided_for_a_user(security_context: &serde_json::Value) -> Confinement {
+    let abilities = SecurityAbilities { isolates: true, capabilities: 0, group: 65534, ..SecurityAbilities::default() };
+    let spec = serde_json::json!({"name": "c", "securityContext": security_context});
+    let (pod, container) = (pod::Spec::default(), serde_json::from_value::<pod::Container>(spec).unwrap());
+    security::confinement(&pod, &container, SecurityNode { is_root: false, abilities: &abilities }, "who").unwrap()
+}
+
+/// In its user namespace a program with file capabilities could uncover what the mounts hide.
+#[test]
+fn containers_of_a_node_of_another_user_gain_no_privileges() {
+    with_another_user(async |node, place| {
+        let data = place.join("data").display().to_string();
+        let umount = place.join("umount-with-capabilities");
+        let found = Command::new("sh").args(["-c", "command -v umount"]).output().unwrap();
+        std::fs::copy(String::from_utf8(found.stdout).unwrap().trim(), &umount).unwrap();
+        let set =
+            Command::new("setcap").arg("cap_sys_admin,cap_dac_override,cap_dac_read_search+ep").arg(&umount).status();
+        let has_capabilities = set.is_ok_and(|set| set.success());
+        if !has_capabilities {
+            skip_without("setcap");
+        }
+        let has_perl = Command::new("perl").args(["-e", "1"]).status().is_ok_and(|ran| ran.success());
+        if !has_perl {
+            skip_without("perl");
+        }
+        let allowed = json!({"allowPrivilegeEscalation": true});
+        let filtered = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+        let both = json!({"allowPrivilegeEscalation": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        for (name, context, no_new_privileges) in
+            [("plain", json!({}), "1"), ("allowed", allowed, "0"), ("filtered", filtered, "1"), ("both", both, "0")]
+        {
+            let decided = decided_for_a_user(&context);
+            let is_filtered = decided.seccomp;
+            let said = confined(node, name, decided, STATUS).await;
+            let shown = ["NoNewPrivs", "Seccomp"].map(|field| status(&said, field));
+            assert_eq!(shown, [no_new_privileges, "2"], "{name}: {said}");
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                assert_eq!(status(&said, set), "0000000000000000", "{name}: {set}");
+            }
+            if has_capabilities {
+                let script = format!(
+                    "{} {data} 2>/dev/null && echo uncovered; cat {data}/secret 2>/dev/null; echo done",
+                    umount.display()
+                );
+                let said = confined(node, &format!("{name}-file"), decided_for_a_user(&context), &script).await;
+                assert_eq!(said, "done\n", "{name}");
+            }
+            if has_perl {
+                // Where the kernel would say that the descriptor is none (EBADF), the filter has refused before.
+                let calls = [
+                    format!(
+                        "my $at = \"{data}\"; print syscall({}, $at, 0), \" \", $!{{EPERM}} ? \"refused\" : $!, \"\\n\";",
+                        libc::SYS_umount2
+                    ),
+                    format!(
+                        "open(my $own, \"<\", \"/proc/self/ns/mnt\"); print syscall({}, fileno($own), 0), \" \", $!{{EPERM}} ? \"refused\" : $!, \"\\n\";",
+                        libc::SYS_setns
+                    ),
+                    format!(
+                        "print syscall({}, -1, 0), \" \", $!{{EPERM}} ? \"refused\" : $!, \"\\n\";",
+                        libc::SYS_setns
+                    ),
+                    format!(
+                        "print syscall({}, -1, 0, 0), \" \", $!{{EPERM}} ? \"refused\" : $!, \"\\n\";",
+                        libc::SYS_bpf
+                    ),
+                ];
+                let count = if is_filtered { 4 } else { 2 };
+                let script = format!("perl -e 'use Errno; {}'", calls[..count].concat());
+                let said = confined(node, &format!("{name}-calls"), decided_for_a_user(&context), &script).await;
+                assert_eq!(said, "-1 refused\n".repeat(count), "{name}");
+            }
+        }
     });
 }

@@ -38,7 +38,8 @@ struct Follower<A: Api> {
 
 impl<A: Api> Follower<A> {
     async fn next(&mut self) -> Vec<Input> {
-        let mut inputs = Vec::with_capacity(8);
+        // Memory of one size is used again and again; a vector that grows takes some of every size.
+        let mut inputs = Vec::with_capacity(BATCH);
         while inputs.is_empty() {
             if let Some(trouble) = self.ended.take() {
                 self.end(trouble).await;

@@ -37,7 +37,7 @@ pub use events::Correlator;
 pub use observer::{NoopObserver, Observer, QueueChange};
 
 /// The number of inputs processed before the resulting requests are sent: a burst is processed as a whole.
-const BATCH: usize = 256;
+const BATCH: usize = 128;
 
 /// How many requests in a row may be answered at once, as those to a store in memory are. Then other input has its turn.
 const ANSWERED_AT_ONCE: usize = 16;
@@ -264,7 +264,8 @@ impl<A: Api> Task<A> {
         self.tell_all([input]);
     }
 
-    /// What comes together is told as of one time: most input leads to nothing, and clocks are read for what does.
+    /// Passes on input that arrived together, with one time for all of it. Most input leads to no request and no metric: the clock is
+    /// read again only after input that does.
     fn tell_all(&mut self, inputs: impl IntoIterator<Item = Input>) {
         let mut begun_at = self.caller.began.elapsed();
         let now = wall_clock();
@@ -282,7 +283,7 @@ impl<A: Api> Task<A> {
         }
     }
 
-    /// Takes over what the controller has decided since `begun_at`. Returns the time.
+    /// Queues the requests and counts the metrics of the input since `begun_at`. Returns the time, at which the next input begins.
     fn decided(&mut self, begun_at: Duration) -> Duration {
         let (name, observer) = (self.controller.name(), &self.caller.observer);
         let decided_at = self.caller.began.elapsed();

@@ -59,19 +59,8 @@ impl Client {
 
     /// The body of a watch.
     pub async fn watch(&self, path: &str) -> Result<Incoming> {
-        self.watch_as(path, "application/json").await
-    }
-
-    /// The same, of which only metadata is needed. An API server encodes an object once for all watches in one form: a watch
-    /// of whole objects in JSON would pay for that of a controller in JSON, and not for one in protobuf.
-    pub async fn watch_metadata(&self, path: &str) -> Result<Incoming> {
-        self.watch_as(path, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").await
-    }
-
-    async fn watch_as(&self, path: &str, accept: &'static str) -> Result<Incoming> {
-        let mut request = request::plain(Method::GET, path, Default::default())?;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
-        let answer = answered(self.0.open(request).await)?;
+        let opened = self.0.open(request::plain(Method::GET, path, Default::default())?).await;
+        let answer = answered(opened)?;
         if answer.status() != 200 {
             bail!("{path}: {}", answer.status());
         }

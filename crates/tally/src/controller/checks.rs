@@ -116,6 +116,9 @@ fn named(rights: &[Permission]) -> String {
 pub async fn run(remote: &Remote, server: &str, names: &[Name], rights: &[Permission]) -> Result<String> {
     let version = version(remote, server).await?;
     batch(remote, server).await?;
+    if names.contains(&Name::Job) {
+        gang_scheduling(remote, server).await?;
+    }
     permissions(remote, rights).await?;
     if names.contains(&Name::Job) {
         comparable_revisions(remote).await?;
@@ -180,6 +183,28 @@ async fn version(remote: &Remote, server: &str) -> Result<String> {
         tracing::warn!("the API server is Kubernetes {text}; Tally is tested with 1.{tested} and newer");
     }
     Ok(version.git_version)
+}
+
+/// GANG-5: a server that has groups of Pods may run with a built-in controller that made them, and whether it did cannot be seen.
+async fn gang_scheduling(remote: &Remote, server: &str) -> Result<()> {
+    const GROUP: &str = "/apis/scheduling.k8s.io";
+    let said = |answer: RawResponse| serde_json::from_slice::<Value>(&answer.body).ok().filter(|_| answer.code == 200);
+    // A server that does not serve the group, or does not tell this user, has nothing to warn of.
+    let group = said(ask(remote, server, Method::GET, GROUP, &Value::Null).await?).unwrap_or_default();
+    let versions = group["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for version in versions.iter().filter_map(|version| version["version"].as_str()) {
+        let list = said(ask(remote, server, Method::GET, &format!("{GROUP}/{version}"), &Value::Null).await?);
+        let resources =
+            list.as_ref().and_then(|list| list["resources"].as_array()).map(Vec::as_slice).unwrap_or_default();
+        if resources.iter().any(|resource| ["workloads", "podgroups"].iter().any(|name| resource["name"] == *name)) {
+            tracing::warn!(
+                "the API server has Workloads and PodGroups (scheduling.k8s.io/{version}), which Tally does not make: the Pods of \
+                 its Jobs are scheduled one by one, and a Job with spec.scheduling is left alone"
+            );
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 async fn batch(remote: &Remote, server: &str) -> Result<()> {

@@ -201,6 +201,48 @@ fn servers_that_will_not_do_are_told_apart() {
     }
 }
 
+/// GANG-5: nothing in a Job of 1.36 shows that its Pods would have been scheduled as a group.
+#[test]
+fn a_server_with_groups_of_pods_is_told_once_that_none_are_made() {
+    let serving = |resources: Value| {
+        fake(move |asked, body| match asked {
+            "/apis/scheduling.k8s.io" => (200, json!({"versions": [{"version": "v1"}, {"version": "v1alpha2"}]})),
+            "/apis/scheduling.k8s.io/v1" => (200, json!({"resources": [{"name": "priorityclasses"}]})),
+            "/apis/scheduling.k8s.io/v1alpha2" => (200, json!({"resources": resources})),
+            _ => healthy(asked, body),
+        })
+    };
+    let groups = json!([{"name": "podgroups"}, {"name": "podgroups/status"}, {"name": "workloads"}]);
+    let told =
+        "WARN the API server has Workloads and PodGroups (scheduling.k8s.io/v1alpha2), which Tally does not make";
+    for (url, controllers, times) in [
+        (serving(groups.clone()), "job,ttl", 1),
+        (serving(json!([{"name": "workloads"}])), "job", 1),
+        (serving(json!([{"name": "others"}])), "job", 0),
+        // The group has other versions only, is not served, is hidden, or is no list.
+        (fake(healthy), "job", 0),
+        (
+            fake(|asked, body| if asked.contains("scheduling") { (403, json!({})) } else { healthy(asked, body) }),
+            "job",
+            0,
+        ),
+        (
+            fake(|asked, body| if asked.contains("scheduling") { (200, json!([7])) } else { healthy(asked, body) }),
+            "job",
+            0,
+        ),
+        // Without the Job controller no Pods are made.
+        (serving(groups), "ttl", 0),
+    ] {
+        let directory = directory();
+        let file = kubeconfig(directory.path(), &url);
+        // It ends after the check of permissions, of which the server denies some.
+        let (code, said) = refused(&["--kubeconfig", text(&file), "--controllers", controllers], &[]);
+        assert_eq!((code, said.matches(told).count()), (Some(1), times), "{said}");
+        assert!(said.contains("lacks permissions"), "{said}");
+    }
+}
+
 /// `--etcd-servers-overrides`: the revisions of Jobs and Pods are of two different stores.
 #[test]
 fn jobs_and_pods_in_different_etcds_are_refused() {

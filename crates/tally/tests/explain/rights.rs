@@ -149,4 +149,8 @@ async fn a_refused_status_is_logged_told_and_explained_until_it_is_accepted() {
     assert_eq!((&refused[0]["type"], &refused[0]["count"]), (&json!("Warning"), &json!(1)));
     assert!(refused[0]["message"].as_str().unwrap().contains(words), "{refused:?}");
     assert_eq!((lines(&controller, begins), lines(&controller, ends)), (1, 1), "{}", controller.said());
+    // `tally up` prints warnings only: whoever reads of the beginning there reads of the end.
+    let said = controller.said();
+    let levels = [begins, ends].map(|told| said.lines().find(|line| line.contains(told)).unwrap().contains(" WARN "));
+    assert_eq!(levels, [true, true], "{said}");
 }

@@ -83,7 +83,7 @@ impl Load {
             run_for: Duration::from_secs(u64::from(case.run_for_seconds)),
         };
         let path = format!("/api/v1/namespaces/{namespace}/pods?watch=true&fieldSelector=status.phase%3DPending");
-        let pods = api.connection()?.watch_metadata(&path).await?;
+        let pods = api.connection()?.watch(&path).await?;
         let (send, receive) = mpsc::unbounded_channel();
         let receive = Arc::new(tokio::sync::Mutex::new(receive));
         let mut tasks = vec![tokio::spawn(said(choose(pods, rules, send)))];

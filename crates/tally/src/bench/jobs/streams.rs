@@ -46,7 +46,7 @@ impl Streams {
             let selected = "fieldSelector=status.phase%3DSucceeded";
             let pods =
                 format!("/api/v1/namespaces/{namespace}/pods?watch=true&timeoutSeconds={WATCH_SECONDS}&{selected}");
-            let pods = api.connection()?.watch_metadata(&pods).await?;
+            let pods = api.connection()?.watch(&pods).await?;
             readers.push(tokio::spawn(follow(pods, shared.clone(), Tracker::pod_event)));
         }
         Ok(Streams { shared, readers })
