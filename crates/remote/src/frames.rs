@@ -33,10 +33,12 @@ impl Frames {
         usize::try_from(u32::from_be_bytes(*length)).ok()
     }
 
-    /// The next event, if it has been received completely. The error says why a frame is no event; the stream ends with it.
+    /// The next event, if it has been received completely. The error says why a frame is no event; it is the last that is
+    /// returned, because where the next frame begins is not known.
     pub fn next(&mut self) -> Option<Result<StreamEvent, String>> {
         let length = self.length()?;
         if length > LONGEST_EVENT {
+            self.buffer.clear();
             return Some(Err("an event of the stream is too long".to_owned()));
         }
         if self.buffer.len() - LENGTH < length {
@@ -44,7 +46,11 @@ impl Frames {
         }
         self.buffer.advance(LENGTH);
         let frame = self.buffer.split_to(length);
-        Some(event(&frame))
+        let event = event(&frame);
+        if event.is_err() {
+            self.buffer.clear();
+        }
+        Some(event)
     }
 }
 
@@ -108,6 +114,7 @@ mod tests {
             while let Some(event) = frames.next() {
                 heard.push(short(&event));
                 if event.is_err() {
+                    assert!(frames.next().is_none(), "nothing follows it");
                     return heard;
                 }
             }

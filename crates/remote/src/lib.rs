@@ -184,11 +184,13 @@ impl Remote {
 
     async fn page(&self, call: &Call, fields: &str, metadata_only: bool, token: &str) -> Result<Page, PageError> {
         let broken = |why: String| PageError::Failed(RequestError { unsent: false, why });
+        let ask = |accept| request::page(call, fields, accept, token).map_err(|error| broken(error.to_string()));
         let accept = request::accept(self.0.content.accept(call.kind), metadata_only);
-        let request = request::page(call, fields, accept, token).map_err(|error| broken(error.to_string()))?;
-        let answer = self.ask(request).await.map_err(PageError::Failed)?;
+        let mut answer = self.ask(ask(accept)?).await.map_err(PageError::Failed)?;
+        if self.note_refused_form(answer.code, &Form { accept, document: None }) {
+            answer = self.ask(ask(content::JSON)?).await.map_err(PageError::Failed)?;
+        }
         if answer.code != 200 {
-            self.note_refused_form(answer.code, &Form { accept, document: None });
             let body = self.object_of(&answer);
             let (response, disbelieved) = answer::refused(call, answer.code, &answer.headers, &body);
             self.0.doubts.tell(call, disbelieved);

@@ -1,6 +1,7 @@
 //! Tests against a server whose responses are defined by each test.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tally_core::blueprint::{NewPod, pod_body};
@@ -236,4 +237,22 @@ async fn protobuf_that_cannot_be_read_proves_nothing() {
     assert!(broken.len() == 1 && broken[0].starts_with("broken the stream has a frame that is no event"), "{broken:?}");
     let _ = all(&remote, Stream::of(Kind::POD), STATE).await;
     assert!(!asked.lock().unwrap()[1].contains("protobuf"), "{asked:?}");
+}
+
+/// A reader that takes all that is ready must come to an end, wherever in a piece the bad frame is.
+#[tokio::test]
+async fn a_bad_frame_after_a_good_one_ends_the_stream() {
+    let pod = tally_value::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "1"}});
+    let mut good = Vec::new();
+    tally_api::protobuf::event("ADDED", &tally_api::protobuf::document(&pod).unwrap(), &mut good);
+    for bad in [&b"<html>"[..], b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0", b"\0\0\0\x02\xff\xff", b"\0\0\0\x01"] {
+        let body = Bytes::from([&good[..], bad, &good[..]].concat());
+        let (remote, _) = server_of(PROTOBUF, move |_| Some((200, body.clone()))).await;
+        let heard = tokio::time::timeout(Duration::from_secs(60), all(&remote, Stream::of(Kind::POD), STATE)).await;
+        let heard = heard.expect("it ends").unwrap();
+        assert!(
+            heard.len() == 2 && heard[0].contains(r#""name":"1""#) && heard[1].starts_with("broken "),
+            "{bad:?}: {heard:?}"
+        );
+    }
 }

@@ -192,11 +192,14 @@ async fn open(
     from: request::WatchStart,
 ) -> Result<OpenStream, WatchError> {
     let seconds = fastrand::u32(SECONDS);
+    let request = |accept| {
+        request::watch(stream, &scope, from, seconds, accept).map_err(|error| WatchError::Broken(error.to_string()))
+    };
     let accept = request::accept(remote.0.content.accept(stream.kind), stream.metadata_only);
-    let request =
-        request::watch(stream, &scope, from, seconds, accept).map_err(|error| WatchError::Broken(error.to_string()))?;
-    let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
-    let response = response.map_err(|_| no_answer())?.map_err(|failure| WatchError::Broken(failure.why))?;
+    let mut response = head(&remote, request(accept)?).await?;
+    if remote.note_refused_form(response.status().as_u16(), &Form { accept, document: None }) {
+        response = head(&remote, request(content::JSON)?).await?;
+    }
     let code = response.status().as_u16();
     if code == 200 {
         let is_protobuf = content::is_protobuf(response.headers());
@@ -208,7 +211,6 @@ async fn open(
         };
         return Ok(OpenStream { body: response.into_body(), events });
     }
-    remote.note_refused_form(code, &Form { accept, document: None });
     let (head, body) = response.into_parts();
     let body = tokio::time::timeout(OPEN_WITHIN, super::collect(body)).await;
     let body = body.map_err(|_| no_answer())?.unwrap_or_default();
@@ -225,6 +227,11 @@ async fn page(remote: Remote, stream: Stream, scope: WatchScope, token: String) 
         super::PageError::Refused(_) => WatchError::Broken("a page of the list was not sent".to_owned()),
         super::PageError::Failed(failure) => WatchError::Broken(failure.why),
     })
+}
+
+async fn head(remote: &Remote, request: request::Outgoing) -> Result<hyper::Response<Incoming>, WatchError> {
+    let response = tokio::time::timeout(OPEN_WITHIN, remote.open(request)).await;
+    response.map_err(|_| no_answer())?.map_err(|failure| WatchError::Broken(failure.why))
 }
 
 fn no_answer() -> WatchError {
