@@ -91,7 +91,7 @@ fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": name, "labels": {"a": "ü", "empty": ""}, "annotations": {"k": "line\nline"}, "finalizers": ["example.com/a"],
+            "name": name, "labels": {"a": "b", "empty": ""}, "annotations": {"k": "line\nü"}, "finalizers": ["example.com/a"],
             "ownerReferences": [
                 {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-1", "controller": true, "blockOwnerDeletion": true},
             ],
@@ -420,22 +420,23 @@ async fn run_a_job(server: &Server, directory: &Path, name: &str, options: &[&st
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let job = json!({"metadata": {"name": name}, "spec": {"completions": 3, "parallelism": 2, "template": template}});
     send(&server.api, "POST", JOBS, &job).await;
+    let mut connection = server.api.connection();
     let until = Instant::now() + GIVE_UP_AFTER;
     loop {
-        let pods = server.api.connection().call(&Sent::get(PODS)).await.unwrap().value();
+        let pods = connection.call(&Sent::get(PODS)).await.unwrap().value();
         for pod in pods["items"].as_array().unwrap() {
             if pod["status"]["phase"] == "Pending" {
                 let path = format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
                 send(&server.api, "PATCH", &path, &json!({"status": {"phase": "Succeeded"}})).await;
             }
         }
-        let job = server.api.connection().call(&Sent::get(format!("{JOBS}/{name}"))).await.unwrap().value();
+        let job = connection.call(&Sent::get(format!("{JOBS}/{name}"))).await.unwrap().value();
         let said = std::fs::read_to_string(&log).unwrap();
         if job["status"]["succeeded"] == 3 && job["status"].get("completionTime").is_some() {
             return said;
         }
         assert!(Instant::now() < until, "{job}\n{said}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
