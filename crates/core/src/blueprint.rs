@@ -63,13 +63,28 @@ struct Variant {
     has_index: bool,
     start_gate: bool,
     tracks: bool,
+    only_node: Option<CompactString>,
 }
 
 /// The body of the request that creates this Pod. With `start_gate` it is created behind that gate (TTL-23), unless the
 /// template names its node: the API refuses such a Pod with a gate.
 pub fn pod_body(job: &JobView, pod: &NewPod, start_gate: bool) -> Result<Value, BlueprintError> {
+    pod_body_on(job, pod, start_gate, None)
+}
+
+/// The same in a cluster whose only node has room for all Pods of all Jobs: a Pod that asks nothing of its node is created
+/// there (CREATE-8).
+pub fn pod_body_on(
+    job: &JobView,
+    pod: &NewPod,
+    start_gate: bool,
+    only_node: Option<&CompactString>,
+) -> Result<Value, BlueprintError> {
     let has_index = pod.index.is_some();
-    let variant = Variant { uid: job.uid.clone(), name: job.name.clone(), has_index, start_gate, tracks: !job.legacy };
+    // The API refuses a Pod with a node and a gate.
+    let only_node = only_node.filter(|_| !start_gate).cloned();
+    let (uid, name, tracks) = (job.uid.clone(), job.name.clone(), !job.legacy);
+    let variant = Variant { uid, name, has_index, start_gate, tracks, only_node };
     let known = job.spec.template.pattern();
     let pattern = match known.get().filter(|known| known.variant == variant) {
         Some(known) => known.clone(),
@@ -127,6 +142,11 @@ impl PodPattern {
         }
         if variant.start_gate {
             add_start_gate(&mut spec)?;
+        }
+        if let Some(node) = &variant.only_node
+            && asks_nothing_of_its_node(&spec)
+        {
+            spec.insert("nodeName", node.clone().into());
         }
         Ok(Self {
             labels: map(from.get("labels"), "spec.template.metadata.labels")?,
@@ -221,6 +241,52 @@ fn add_start_gate(spec: &mut Map) -> Result<(), BlueprintError> {
     gates.push(json!({"name": START_GATE}));
     spec.insert("schedulingGates", gates.into());
     Ok(())
+}
+
+/// CREATE-8: a scheduler would put such a Pod on any node that takes another one. Whatever else a template says is for the
+/// scheduler to decide: only what is known to have nothing to do with it is listed here.
+fn asks_nothing_of_its_node(spec: &Map) -> bool {
+    const ELSEWHERE: [&str; 14] = [
+        "activeDeadlineSeconds",
+        "automountServiceAccountToken",
+        "containers",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "hostname",
+        "initContainers",
+        "restartPolicy",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "volumes",
+    ];
+    const VOLUMES: [&str; 6] = ["configMap", "downwardAPI", "emptyDir", "name", "projected", "secret"];
+    let is_empty = |value: &Value| match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        value => value.is_null(),
+    };
+    let all = |field: &str, holds: &dyn Fn(&Map) -> bool| match spec.get(field) {
+        None => true,
+        Some(Value::Array(items)) => items.iter().all(|item| item.as_object().is_some_and(holds)),
+        Some(_) => false,
+    };
+    let asks_nothing = |container: &Map| {
+        let resources = container.get("resources").and_then(Value::as_object);
+        resources.is_none_or(|resources| resources.iter().all(|(_, amounts)| is_empty(amounts)))
+            && container.get("ports").is_none_or(is_empty)
+    };
+    let is_local = |volume: &Map| volume.iter().all(|(field, _)| VOLUMES.contains(&field.as_str()));
+    let is_elsewhere = |(field, value): (_, &Value)| -> bool {
+        let field: &str = field;
+        ELSEWHERE.contains(&field) || field == "schedulerName" && *value == "default-scheduler"
+    };
+    spec.iter().all(|(field, value)| is_elsewhere((field.as_str(), value)))
+        && all("containers", &asks_nothing)
+        && all("initContainers", &asks_nothing)
+        && all("volumes", &is_local)
 }
 
 fn owner(job: &JobView) -> Value {

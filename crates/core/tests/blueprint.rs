@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use tally_core::blueprint::{BlueprintError, NewPod, generate_name, pod_body};
+use tally_core::blueprint::{BlueprintError, NewPod, generate_name, pod_body, pod_body_on};
 use tally_core::job::JobView;
 use tally_value::{Value, json};
 
@@ -240,6 +240,58 @@ fn a_pod_behind_a_start_gate_has_it_after_those_of_its_template() {
             let without = pod_body(&job(&template.to_string()), &pod, false).unwrap();
             assert_eq!(without["spec"]["schedulingGates"], spec["schedulingGates"], "{template}");
         }
+    }
+}
+
+/// CREATE-8: whatever a scheduler might read is left to it.
+#[test]
+fn a_pod_that_asks_nothing_of_its_node_is_created_on_the_only_one() {
+    let with = |field: &str, value: Value| {
+        let mut spec = json!({
+            "containers": [{"name": "c", "command": ["true"], "resources": {}}], "dnsPolicy": "ClusterFirst",
+            "restartPolicy": "Never", "schedulerName": "default-scheduler", "securityContext": {},
+            "terminationGracePeriodSeconds": 30,
+        });
+        spec[field] = value;
+        spec
+    };
+    let container = |field: &str, value: Value| with("containers", json!([{"name": "d"}, {"name": "c", field: value}]));
+    let volume = |source: &str| with("volumes", json!([{"name": "w", "emptyDir": {}}, {"name": "v", source: {}}]));
+    for (spec, expected) in [
+        (json!({}), true),
+        (with("activeDeadlineSeconds", json!(5)), true),
+        (with("initContainers", json!([{"name": "i"}])), true),
+        (container("env", json!([{"name": "A", "value": "b"}])), true),
+        (container("ports", json!([])), true),
+        (container("resources", json!({"limits": {}, "requests": null})), true),
+        (volume("configMap"), true),
+        (volume("projected"), true),
+        (with("initContainers", json!([{"name": "i", "resources": {"requests": {"cpu": "1"}}}])), false),
+        (container("resources", json!({"limits": {"memory": "1Gi"}})), false),
+        (container("resources", json!({"claims": [{"name": "gpu"}]})), false),
+        (container("ports", json!([{"containerPort": 80, "hostPort": 80}])), false),
+        (volume("persistentVolumeClaim"), false),
+        (volume("ephemeral"), false),
+        (volume("hostPath"), false),
+        (with("nodeSelector", json!({"a": "b"})), false),
+        (with("affinity", json!({})), false),
+        (with("tolerations", json!([])), false),
+        (with("topologySpreadConstraints", json!([])), false),
+        (with("schedulingGates", json!([{"name": "g"}])), false),
+        (with("schedulerName", json!("another")), false),
+        (with("nodeName", json!("another")), false),
+        (with("overhead", json!({"cpu": "1"})), false),
+        (with("containers", json!(7)), false),
+    ] {
+        let template = json!({"metadata": {"labels": {"x": "y"}}, "spec": spec}).to_string();
+        let node = "n".into();
+        let placed = pod_body_on(&job(&template), &plain(), false, Some(&node)).unwrap();
+        let plainly = pod_body(&job(&template), &plain(), false).unwrap();
+        let mut on_node = plainly.clone();
+        on_node["spec"]["nodeName"] = "n".into();
+        assert_eq!(placed, if expected { on_node } else { plainly }, "{template}");
+        let gated = pod_body_on(&job(&template), &plain(), true, Some(&node)).unwrap();
+        assert_eq!(gated, pod_body(&job(&template), &plain(), true).unwrap(), "the API refuses a gate beside a node");
     }
 }
 

@@ -16,6 +16,11 @@ fn jobs() -> Box<dyn Controller> {
     Box::new(JobController::new(Config::default()))
 }
 
+/// CREATE-8: of a cluster with one hollow node.
+fn jobs_on_the_only_node() -> Box<dyn Controller> {
+    Box::new(JobController::new(Config { only_node: Some("hollow-0".into()), ..Config::default() }))
+}
+
 fn scheduler() -> Box<dyn Controller> {
     Box::new(Scheduler::default())
 }
@@ -218,4 +223,27 @@ fn jobs_run_to_their_end_on_hollow_nodes() {
     assert_eq!(job["status"]["conditions"][1]["type"], "Complete");
     let bindings = cluster.log.iter().filter(|line| line.ends_with("binding")).count();
     assert_eq!(bindings, 100, "one request for each Pod");
+}
+
+/// CREATE-8.
+#[test]
+fn pods_that_ask_nothing_of_the_only_node_are_created_there_and_run_like_the_others() {
+    let mut cluster = Cluster::new(vec![jobs_on_the_only_node(), scheduler(), Box::new(Hollow::new(1))]);
+    for (name, resources) in [("asks-nothing", json!({})), ("asks", json!({"requests": {"cpu": "10m"}}))] {
+        let container = json!({"name": "c", "image": "i", "resources": resources});
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+        let spec = json!({"completions": 20, "parallelism": 5, "template": template});
+        cluster.create(Kind::JOB, "default", &json!({"metadata": {"name": name}, "spec": spec}));
+    }
+    cluster.pass(60);
+    for name in ["asks-nothing", "asks"] {
+        let job = cluster.get(Kind::JOB, "default", name).unwrap();
+        assert_eq!(job["status"]["succeeded"], 20, "{name}");
+        assert_eq!(job["status"]["conditions"][1]["type"], "Complete", "{name}");
+    }
+    let bindings: Vec<_> = cluster.log.iter().filter(|line| line.ends_with("binding")).collect();
+    assert_eq!(bindings.len(), 20, "{bindings:?}");
+    assert!(bindings.iter().all(|line| !line.contains("asks-nothing")), "{bindings:?}");
+    let pods = cluster.list(Kind::POD, "default");
+    assert!(!pods.is_empty() && pods.iter().all(|pod| pod["spec"]["nodeName"] == "hollow-0"));
 }

@@ -303,8 +303,7 @@ mod tests {
             async move { carry(&mailbox, Narrow(sink), source).await }
         });
         let pod = PodUid::from_u128(7);
-        let (namespace, name) = ("default".into(), "large".into());
-        let large = crate::port::Preparation { pod: pod.clone(), namespace, name, volumes: Vec::new(), group: None };
+        let large = crate::port::Preparation { pod: pod.clone(), volumes: Vec::new(), group: None };
         mailbox.post(&mut vec![ShimCommand::Prepare(Box::new(large)), clean(1)]);
         assert_eq!(done.recv().await, Some(clean(1)));
         let reports = mailbox.take_reports();

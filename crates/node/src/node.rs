@@ -468,7 +468,15 @@ impl NodeAgent {
                 };
                 worker.read(source.clone(), object, now);
             }
-            Purpose::Write(uid) => worker.written(heard(reply, uid), now),
+            Purpose::Write(uid) => {
+                let view = match reply {
+                    Reply::Done(object) => PodView::of(object).ok(),
+                    _ => None,
+                };
+                if !view.is_some_and(|view| worker.end_is_stored(&view)) {
+                    worker.written(heard(reply, uid), now);
+                }
+            }
             Purpose::Remove(uid) => worker.removed(heard(reply, uid), now),
             Purpose::Node | Purpose::ReadRows(_) | Purpose::Claim(_) => {}
         }

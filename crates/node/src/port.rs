@@ -257,9 +257,6 @@ pub enum Signal {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
     pub pod: PodUid,
-    /// For users who look at the directory.
-    pub namespace: CompactString,
-    pub name: CompactString,
     pub volumes: Vec<Volume>,
     /// The group that owns the volumes, except those of the machine.
     #[serde(default)]
@@ -300,6 +297,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     pub attempt: Attempt,
+    /// The namespace and name of the Pod, for users who read messages and records.
+    pub pod_name: String,
     /// With variables expanded; the first word is looked up in PATH of `env`, or else in PATH of the node.
     pub argv: Vec<String>,
     /// The complete environment, apart from the variables that every process gets (PATH, HOME ...).

@@ -36,6 +36,10 @@ use crate::sessions::Sessions;
 use crate::shim::wire::{self, Frame};
 use crate::shim::{Arguments, OutputSettings, PidsLimit};
 
+/// So many commands that wait are written together: each write wakes the shim.
+const WRITTEN_AT_ONCE: usize = 64;
+/// So many bytes of them, more or less: a writer that waits for the shim must keep little in memory.
+const BYTES_AT_ONCE: usize = 64 * 1024;
 /// Enough to keep a shim busy, small enough to notice when it is stuck.
 const MOST_WAITING: usize = 1024;
 /// The delay before a shim that died is replaced: it increases while shims die early, so that a broken machine is not
@@ -305,27 +309,28 @@ impl ShimSupervisor {
         // A task of its own, so that reading is never cancelled in the middle of a frame.
         let (notes, outputs) = (self.config.notes.clone(), self.config.outputs.clone());
         let mut hearing = tokio::spawn(hear(reader, life, reports, notes, outputs));
+        let mut frames = Vec::with_capacity(WRITTEN_AT_ONCE);
         let end = loop {
             tokio::select! {
                 _ = &mut hearing => return End::Died,
                 () = self.reports.closed() => break End::Wanted,
-                command = self.commands.recv() => match command {
-                    // Decided before the first report of this shim was read.
-                    Some(frame) if frame.life != life => {}
-                    Some(frame) => {
-                        let written = tokio::select! {
-                            written = write(&mut writer, frame) => written,
-                            _ = &mut hearing => return End::Died,
-                            () = self.reports.closed() => break End::Wanted,
-                        };
-                        if written.is_err() {
-                            // The shim's death is noticed as usual, by the end of its reports.
-                            let _ = (&mut hearing).await;
-                            return End::Died;
-                        }
+                received = self.commands.recv_many(&mut frames, WRITTEN_AT_ONCE) => {
+                    if received == 0 {
+                        break End::Wanted;
                     }
-                    None => break End::Wanted,
-                },
+                    // Those that were decided before the first report of this shim was read are for another one.
+                    let frames = joined(frames.drain(..).filter(|frame| frame.life == life));
+                    let written = tokio::select! {
+                        written = write_all(&mut writer, frames) => written,
+                        _ = &mut hearing => return End::Died,
+                        () = self.reports.closed() => break End::Wanted,
+                    };
+                    if written.is_err() {
+                        // The shim's death is noticed as usual, by the end of its reports.
+                        let _ = (&mut hearing).await;
+                        return End::Died;
+                    }
+                }
             }
         };
         // Close both halves: the shim takes this as the end of this process.
@@ -333,6 +338,29 @@ impl ShimSupervisor {
         let _ = hearing.await;
         end
     }
+}
+
+/// The same bytes in fewer frames. A frame with descriptors stays as it is.
+fn joined(frames: impl Iterator<Item = OutgoingFrame>) -> Vec<OutgoingFrame> {
+    let mut joined: Vec<OutgoingFrame> = Vec::new();
+    for frame in frames {
+        match joined.last_mut() {
+            Some(last)
+                if frame.descriptors.is_empty() && last.descriptors.is_empty() && last.bytes.len() < BYTES_AT_ONCE =>
+            {
+                last.bytes.extend_from_slice(&frame.bytes);
+            }
+            _ => joined.push(frame),
+        }
+    }
+    joined
+}
+
+async fn write_all(writer: &mut OwnedWriteHalf, frames: Vec<OutgoingFrame>) -> io::Result<()> {
+    for frame in frames {
+        write(writer, frame).await?;
+    }
+    Ok(())
 }
 
 /// Writes a frame. Its descriptors go with its first bytes.
@@ -376,5 +404,31 @@ async fn hear(
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_written_together_but_what_comes_with_descriptors_alone() {
+        let frame = |length: usize, descriptors: usize| OutgoingFrame {
+            life: 1,
+            bytes: vec![length as u8; length],
+            descriptors: (0..descriptors).map(|_| OwnedFd::from(File::open("/dev/null").unwrap())).collect(),
+        };
+        let check = |frames: &[(usize, usize)], expected: &[(usize, usize)]| {
+            let bytes: Vec<u8> = frames.iter().flat_map(|(length, _)| vec![*length as u8; *length]).collect();
+            let joined = joined(frames.iter().map(|(length, descriptors)| frame(*length, *descriptors)));
+            assert_eq!(joined.iter().flat_map(|frame| frame.bytes.clone()).collect::<Vec<_>>(), bytes);
+            let shape: Vec<_> = joined.iter().map(|frame| (frame.bytes.len(), frame.descriptors.len())).collect();
+            assert_eq!(shape, expected);
+        };
+        check(&[], &[]);
+        check(&[(5, 0), (6, 0), (7, 0)], &[(18, 0)]);
+        check(&[(5, 0), (6, 2), (7, 0), (8, 0), (9, 1)], &[(5, 0), (6, 2), (15, 0), (9, 1)]);
+        check(&[(BYTES_AT_ONCE - 1, 0), (9, 0), (9, 0)], &[(BYTES_AT_ONCE + 8, 0), (9, 0)]);
     }
 }

@@ -97,6 +97,7 @@ pub struct ThisNode {
     notes: Arc<Notes>,
     outputs: Arc<OutputQueue>,
     name: String,
+    room: u64,
     sessions: Sessions,
 }
 
@@ -145,11 +146,20 @@ impl ThisNode {
         options.pods = options.pods.max(tasks.pods);
         options.tells_source = tasks.follow.is_some() || tasks.tell_ends || keeps || tasks.job_log.is_some();
         options.results = tasks.results;
-        let name = options.name.to_string();
+        let (name, room) = (options.name.to_string(), options.pods);
         let node = NodeAgent::new(options, mailbox.clone());
         registry.add_provisioner();
         let controller = RunningControllers::drive(vec![Box::new(node)], registry, observer, driven);
-        Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs, name, sessions })
+        Ok(Self { mailbox, root, controller, carrier, keeper, notes, outputs, name, room, sessions })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many Pods it takes at the same time.
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     /// Notices about the node for the user.

@@ -62,6 +62,8 @@ pub struct Config {
     /// TTL-23: Pods of Jobs with early deletion are created behind a gate. Needed where requests of another controller,
     /// or of an earlier one, may be carried out at any time.
     pub gates_pods: bool,
+    /// CREATE-8: the only node of the cluster, if it has room for all Pods of all Jobs.
+    pub only_node: Option<CompactString>,
     pub gates: FeatureGates,
 }
 
@@ -73,6 +75,7 @@ impl Default for Config {
             unserved_after: UNSERVED_AFTER,
             exact_deadlines: false,
             gates_pods: false,
+            only_node: None,
             gates: FeatureGates::default(),
         }
     }

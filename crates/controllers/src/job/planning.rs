@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use tally_core::blueprint::pod_body;
+use tally_core::blueprint::pod_body_on;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView};
 use tally_core::ledger::{Horizon, Plan, PodRef, Removal, StatusWrite};
@@ -127,7 +127,7 @@ impl<S: Mutation> JobController<S> {
         let start_gate = self.config.gates_pods && view.gates_pods() && !self.mutation.injects(Bug::NoStartGate);
         for creation in plan.creations {
             let name = creation.name.clone();
-            match pod_body(view, &creation, start_gate) {
+            match pod_body_on(view, &creation, start_gate, self.config.only_node.as_ref()) {
                 Ok(body) => {
                     let pending = Pending::Create { job: job.clone(), name: name.clone(), reason };
                     self.send(out, pending, Action::CreatePod { namespace: namespace.clone(), name, body });

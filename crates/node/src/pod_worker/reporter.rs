@@ -5,7 +5,7 @@
 use std::hash::BuildHasher;
 
 use tally_core::ids::Revision;
-use tally_core::pod::TRACKING_FINALIZER;
+use tally_core::pod::{PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::retry_at;
 use tally_runtime::controller::{Call, Kind, Verb};
@@ -65,6 +65,11 @@ impl StatusReporter {
 
     pub fn is_up_to_date(&self) -> bool {
         self.since.is_none() && self.in_flight.is_none()
+    }
+
+    /// What there is to report is in the write in flight.
+    fn says_all(&self) -> bool {
+        self.since.is_none() && self.in_flight.is_some()
     }
 
     /// When the next write is due. `ended`: the Pod has ended, so its status is written without delay.
@@ -219,6 +224,24 @@ impl PodWorker {
                 self.hold(about, now);
             }
         }
+    }
+
+    /// The response to the write of the Pod's end. Most Pods need nothing else from their node: then the few fields of the view
+    /// are enough, and this is true. Otherwise nothing is changed, and the whole object must be read (`written`).
+    pub fn end_is_stored(&mut self, view: &PodView) -> bool {
+        let metadata = &self.pod.metadata;
+        let is_the_end = self.termination.verdict().is_some() && view.phase.is_terminal();
+        // The write was guarded with the revision, so nothing but the status is new. The removal of a finalizer is a write, too.
+        let is_guarded = view.uid == metadata.uid
+            && view.revision > metadata.resource_version
+            && view.finalizers.len() == metadata.finalizers.len();
+        if self.gone || view.deleting() || !is_the_end || !is_guarded || !self.reporter.says_all() {
+            return false;
+        }
+        self.reporter.answered();
+        self.reporter.succeeded();
+        (self.pod.status.phase, self.pod.metadata.resource_version) = (view.phase, view.revision);
+        true
     }
 
     pub fn removed(&mut self, outcome: WriteOutcome, now: Timestamp) {

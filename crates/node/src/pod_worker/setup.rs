@@ -155,20 +155,17 @@ impl Setup {
         }
         match volumes(pod, self.without.as_deref(), node, &self.sources) {
             Ok(volumes) if self.prepared.as_ref() == Some(&volumes) => {}
+            // There is nothing to prepare, and which volumes a Pod has does not change.
+            Ok(volumes) if volumes.is_empty() => {
+                self.failures = 0;
+                return self.prepared.replace(volumes).is_none();
+            }
             Ok(volumes) => {
-                let metadata = &pod.metadata;
                 out.commands.push(ShimCommand::Prepare(Box::new(Preparation {
-                    pod: metadata.uid.clone(),
-                    namespace: metadata.namespace.clone(),
-                    name: metadata.name.clone(),
+                    pod: pod.metadata.uid.clone(),
                     volumes: volumes.clone(),
                     group: security::volume_group(&pod.spec, node.security_node()),
                 })));
-                // Where there is nothing to prepare, the report need not be waited for.
-                if volumes.is_empty() {
-                    self.failures = 0;
-                    return self.prepared.replace(volumes).is_none();
-                }
                 self.preparing = Some(volumes);
             }
             // The existing content stays as it is; the next round of reads tries again.

@@ -181,6 +181,7 @@ impl PodWorker {
         };
         Start {
             attempt: crate::port::Attempt { pod: self.uid().clone(), container: spec.name.clone(), number },
+            pod_name: format!("{}/{}", self.pod.metadata.namespace, self.pod.metadata.name),
             argv,
             working_dir: Some(&spec.working_dir).filter(|dir| !dir.is_empty()).cloned(),
             hostname: self.hostname(node),

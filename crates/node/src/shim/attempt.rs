@@ -200,10 +200,9 @@ fn begin(shim: &Rc<Shim>, start: Start) -> Result<Started, OperationError> {
     // Checked before anything is created, so that most failures leave nothing behind.
     let program = if launched { None } else { Some(shim.commands.find(name, &env, start.working_dir.as_deref())?) };
     let started_at = now();
-    // A file of its own for the name would cost as much as the record does.
-    let name = shim.names.borrow().get(&start.attempt.pod).cloned().unwrap_or_default();
+    shim.names.borrow_mut().insert(start.attempt.pod.clone(), start.pod_name.clone());
     let source = start.source.clone().filter(|_| shim.recorder.borrow().keeps());
-    let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: name, source };
+    let started = journal::Started { at: started_at, boot: shim.boot.clone(), pod: start.pod_name.clone(), source };
     shim.journal.borrow_mut().begin(&start.attempt, started).map_err(|error| match error.kind() {
         // An attempt runs at most once, whatever happens to the deciding half.
         io::ErrorKind::AlreadyExists => failure(CREATE_ERROR, "this attempt has been started before"),

@@ -289,7 +289,7 @@ struct Shim {
     env: variables::Variables,
     reaper: reaper::Reaper,
     attempts: RefCell<BTreeMap<Attempt, Rc<attempt::RunningAttempt>>>,
-    /// The names of prepared Pods, for users who read the records.
+    /// The names of Pods with attempts, for users who read messages.
     names: RefCell<BTreeMap<PodUid, String>>,
     /// The number of attempts whose end is not recorded yet.
     open: Cell<usize>,
@@ -456,8 +456,6 @@ impl Shim {
         match command {
             ShimCommand::Prepare(preparation) => {
                 let pod = preparation.pod.clone();
-                let name = format!("{}/{}", preparation.namespace, preparation.name);
-                self.names.borrow_mut().insert(pod.clone(), name);
                 let hidden = self.hidden.as_deref().unwrap_or_default();
                 self.report(match volumes::prepare(&self.layout, &preparation, hidden) {
                     Ok(()) => Report::Prepared { pod },

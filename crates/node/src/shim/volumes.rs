@@ -557,8 +557,7 @@ mod tests {
         let layout = Layout::new(root);
         fs::create_dir_all(layout.pods()).unwrap();
         fs::create_dir_all(layout.trash()).unwrap();
-        let preparation =
-            Preparation { pod: pod(), namespace: "default".into(), name: "p".into(), volumes, group: None };
+        let preparation = Preparation { pod: pod(), volumes, group: None };
         prepare(&layout, &preparation, &[]).map_err(|failure| failure.message)?;
         Ok(layout)
     }

@@ -95,8 +95,7 @@ impl Node {
 
     pub async fn prepare(&mut self, volumes: Vec<Volume>) -> Report {
         let pod = self.pod.clone();
-        let (namespace, name) = ("default".into(), "pod".into());
-        let preparation = Preparation { pod, namespace, name, volumes, group: self.volume_group };
+        let preparation = Preparation { pod, volumes, group: self.volume_group };
         self.send(ShimCommand::Prepare(Box::new(preparation))).await;
         self.next().await
     }

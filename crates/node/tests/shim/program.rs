@@ -69,14 +69,6 @@ fn first(dir: &Path) -> u128 {
 
 async fn begin(node: &ShimClient, dir: &Path, sign: &str, number: u128) {
     let pod = PodUid::from_u128(number);
-    let preparation = tally_node::port::Preparation {
-        pod: pod.clone(),
-        namespace: "default".into(),
-        name: "pod".into(),
-        volumes: Vec::new(),
-        group: None,
-    };
-    node.commands.send(&ShimCommand::Prepare(Box::new(preparation))).await.unwrap();
     // The script writes that it began, leaves a process behind, writes that it is done, and exits with a code of its
     // own.
     let dir = dir.display();

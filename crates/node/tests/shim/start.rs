@@ -6,6 +6,7 @@ use tally_node::port::{Attempt, Start, TerminationMessage};
 pub fn plain(attempt: Attempt, argv: &[&str]) -> Start {
     Start {
         attempt,
+        pod_name: "default/pod".to_owned(),
         argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
         env: Vec::new(),
         working_dir: None,

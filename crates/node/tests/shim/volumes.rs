@@ -336,8 +336,7 @@ fn too_much_for_one_deed_is_said() {
         let mut node = Node::start(root.path()).await;
         let file = File { path: "a".to_owned(), content: vec![255; 17 << 20], mode: 0o644 };
         let volumes = vec![Volume { name: "v".into(), content: Content::Files(vec![file]) }];
-        let (namespace, name) = ("default".into(), "pod".into());
-        let large = Preparation { pod: node.pod.clone(), namespace, name, volumes, group: None };
+        let large = Preparation { pod: node.pod.clone(), volumes, group: None };
         let sent = Sink::send(&node.commands, &ShimCommand::Prepare(Box::new(large))).await;
         assert!(matches!(&sent, Sent::Unfit(why) if why.contains("are too many")), "{sent:?}");
         assert!(matches!(node.prepare(Vec::new()).await, Report::Prepared { .. }), "the others go on");

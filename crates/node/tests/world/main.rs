@@ -269,8 +269,8 @@ impl World {
         let report = match command {
             ShimCommand::Prepare(order) => {
                 self.directories.insert(order.pod.clone());
-                // Where there is nothing to prepare, nothing can fail.
-                if !order.volumes.is_empty() && !self.calm && self.chance(10) {
+                assert!(!order.volumes.is_empty(), "there is nothing to prepare");
+                if !self.calm && self.chance(10) {
                     let failure = OperationError {
                         reason: "CreateContainerError".into(),
                         message: "no room".to_owned(),
@@ -283,7 +283,10 @@ impl World {
             }
             ShimCommand::Start(order) => {
                 let attempt = order.attempt;
-                assert!(self.directories.contains(&attempt.pod), "not prepared: {attempt:?}");
+                assert!(
+                    self.directories.contains(&attempt.pod) || !self.has_volumes(&attempt.pod),
+                    "not prepared: {attempt:?}"
+                );
                 assert!(!self.record.contains_key(&attempt), "started twice: {attempt:?}");
                 if self.chance(5) {
                     // The failure may be temporary or not.
@@ -475,6 +478,11 @@ impl World {
         let reply = ready(perform(&self.registry, call));
         assert!(reply.is_done() || reply.is_not_found(), "{call:?}: {reply:?}");
         reply
+    }
+
+    fn has_volumes(&self, uid: &PodUid) -> bool {
+        let mut pods = self.pods().into_iter();
+        pods.any(|pod| pod["metadata"]["uid"] == uid.to_string() && pod["spec"]["volumes"].is_array())
     }
 
     fn pods(&self) -> Vec<Value> {

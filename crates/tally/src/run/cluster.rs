@@ -22,6 +22,7 @@ use super::follow::display::LogStyle;
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
 use super::follow::turns::OutputOrder;
+use super::placement;
 use crate::data_dir::{self, CreatedPaths, Temporary};
 use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
@@ -90,10 +91,15 @@ impl Cluster {
         isolate: bool,
     ) -> Result<RunningCluster> {
         let node = PodRunner::start(self, hollow, stdin, tasks, isolate).await?;
+        let only_node = match &node {
+            PodRunner::This(node) => placement::only_node(&self.registry, node.name(), node.room())?,
+            PodRunner::Hollow(_) => None,
+        };
         let chosen = controllers::parse(if self.kept { KEEPING } else { NEEDED }).map_err(anyhow::Error::msg)?;
         let told = controllers::Cluster {
             pod_gc: PodGcOptions { gates: self.gates, ..ENDED_PODS },
             exact_deadlines: true,
+            only_node,
             gates: self.gates,
             ..controllers::Cluster::default()
         };

@@ -16,6 +16,7 @@ mod lines;
 pub mod on_cluster;
 mod outcome;
 pub mod parts;
+mod placement;
 pub mod progress;
 pub mod submit;
 mod tui;

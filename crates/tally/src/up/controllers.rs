@@ -79,6 +79,8 @@ pub struct Cluster {
     pub pod_gc: PodGcOptions,
     /// Deadlines are never early by a part of a second.
     pub exact_deadlines: bool,
+    /// The only node, if it has room for all Pods of all Jobs.
+    pub only_node: Option<String>,
     /// For finished Jobs that have no TTL.
     pub default_ttl: Option<i32>,
     pub gates: FeatureGates,
@@ -94,7 +96,8 @@ fn make(name: &str, cluster: &Cluster) -> Option<Box<dyn Controller>> {
             Box::new(GarbageCollector::new(kinds))
         }
         "job" => {
-            let config = Config { exact_deadlines: cluster.exact_deadlines, gates: cluster.gates, ..Config::default() };
+            let (exact_deadlines, only_node) = (cluster.exact_deadlines, cluster.only_node.as_deref().map(Into::into));
+            let config = Config { exact_deadlines, only_node, gates: cluster.gates, ..Config::default() };
             Box::new(JobController::new(config))
         }
         "namespace" => Box::new(Namespaces::new(tally_embedded::kinds())),

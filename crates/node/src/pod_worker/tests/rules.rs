@@ -6,22 +6,22 @@ use super::*;
 fn how_a_pod_runs_and_ends() {
     let table = [
         // A Pod that ends at once needs one status write.
-        (one("Never"), "c=0", "prepare, start c/0, Succeeded[c=0]"),
-        (one("Never"), "c=3", "prepare, start c/0, Failed[c=3]"),
-        (one("Never"), "+1s c=0", "prepare, start c/0, Running[c=Ready], Succeeded[c=0]"),
-        (one("OnFailure"), "c=0", "prepare, start c/0, Succeeded[c=0]"),
+        (one("Never"), "c=0", "start c/0, Succeeded[c=0]"),
+        (one("Never"), "c=3", "start c/0, Failed[c=3]"),
+        (one("Never"), "+1s c=0", "start c/0, Running[c=Ready], Succeeded[c=0]"),
+        (one("OnFailure"), "c=0", "start c/0, Succeeded[c=0]"),
         // The first restart is immediate; the back-off before each later one is longer.
-        (one("OnFailure"), "c=1 c=0", "prepare, start c/0, start c/1, Succeeded[c=0x1]"),
+        (one("OnFailure"), "c=1 c=0", "start c/0, start c/1, Succeeded[c=0x1]"),
         (
             one("OnFailure"),
             "c=1 c=1 +1s +9s c=0",
-            "prepare, start c/0, start c/1, !BackOff, Running[c=CrashLoopBackOffx1], start c/2, Succeeded[c=0x2]",
+            "start c/0, start c/1, !BackOff, Running[c=CrashLoopBackOffx1], start c/2, Succeeded[c=0x2]",
         ),
-        (one("Always"), "c=0 +1s", "prepare, start c/0, start c/1, Running[c=Readyx1]"),
+        (one("Always"), "c=0 +1s", "start c/0, start c/1, Running[c=Readyx1]"),
         (
             json!({"restartPolicy": "Never", "containers": [container("a"), container("b")]}),
             "a=0 +1s b=2",
-            "prepare, start a/0, start b/0, Running[a=0 b=Ready], Failed[a=0 b=2]",
+            "start a/0, start b/0, Running[a=0 b=Ready], Failed[a=0 b=2]",
         ),
     ];
     for (spec, script, expected) in table {
@@ -42,13 +42,13 @@ fn a_container_may_say_after_which_exits_it_starts_again() {
         (main(rule("NotIn", json!([0, 1]))), "c=2 c=1", "start c/1, Failed[c=1x1]"),
         (main(rule("In", json!([0]))), "c=0 c=1", "start c/1, Failed[c=1x1]"),
     ] {
-        check(spec, script, &format!("prepare, start c/0, {expected}"));
+        check(spec, script, &format!("start c/0, {expected}"));
     }
     let init = with(container("i"), rule("NotIn", json!([3])));
     let spec = json!({"restartPolicy": "Never", "containers": [container("c")], "initContainers": [init]});
-    check(spec, "i=1 i=0 c=0", "prepare, start i/0, start i/1, start c/0, Succeeded[i=0x1 c=0]");
+    check(spec, "i=1 i=0 c=0", "start i/0, start i/1, start c/0, Succeeded[i=0x1 c=0]");
     let all = json!({"restartPolicyRules": [{"action": "RestartAllContainers"}]});
-    let bench = check(main(all), "+1s", "!Failed, prepare, Pending[c=CreateContainerConfigError]");
+    let bench = check(main(all), "+1s", "!Failed, Pending[c=CreateContainerConfigError]");
     assert!(bench.waits_for().contains("not \"RestartAllContainers\""), "{}", bench.waits_for());
 }
 
@@ -91,7 +91,7 @@ fn condition(bench: &Bench, kind: &str) -> Vec<String> {
 #[test]
 fn limits_without_effect_are_told_once() {
     let script = "unlimited +1s unlimited c=1 +10s unlimited +1s";
-    let expected = "prepare, start c/0, !LimitsNotEnforced, Running[c=Ready], start c/1, Running[c=Readyx1]";
+    let expected = "start c/0, !LimitsNotEnforced, Running[c=Ready], start c/1, Running[c=Readyx1]";
     let bench = check(one("OnFailure"), script, expected);
     let told = ["False", "NotSupportedByNode", "no limits here"];
     assert_eq!(condition(&bench, "tally.dev/LimitsEnforced"), told);
@@ -109,7 +109,7 @@ fn small_disk(policy: &str) -> Value {
 
 #[test]
 fn a_pod_that_uses_too_much_disk_is_evicted() {
-    let begun = "prepare, start c/0, Running[c=Ready], measure";
+    let begun = "start c/0, Running[c=Ready], measure";
     let stopped = "!Evicted, signal 15 c/0, kill c/0, remove volumes, Failed(Evicted)[c=137]";
     for policy in ["Never", "OnFailure", "Always"] {
         let script = "+10s uses:1024 +9s +1s uses:1025 +1s c=137 +60s";
@@ -124,14 +124,14 @@ fn a_pod_that_uses_too_much_disk_is_evicted() {
     // The answer comes too late: the Pod has ended.
     check(small_disk("Never"), "+10s c=0 uses:1025 +60s", &format!("{begun}, Succeeded[c=0]"));
     // Nothing is measured while nothing runs, and without limits.
-    check(one("Never"), "+60s", "prepare, start c/0, Running[c=Ready]");
-    check(small_disk("Never"), "+1s c=0 +60s", "prepare, start c/0, Running[c=Ready], Succeeded[c=0]");
+    check(one("Never"), "+60s", "start c/0, Running[c=Ready]");
+    check(small_disk("Never"), "+1s c=0 +60s", "start c/0, Running[c=Ready], Succeeded[c=0]");
 }
 
 #[test]
 fn measurements_that_take_long_are_rare() {
     // Ten seconds after an answer that came at once, and nine times as long as it took otherwise.
-    let begun = "prepare, start c/0, Running[c=Ready], measure";
+    let begun = "start c/0, Running[c=Ready], measure";
     check(small_disk("Never"), "+10s uses:0 +9s", begun);
     check(small_disk("Never"), "+10s uses:0 +10s", &format!("{begun}, measure"));
     check(small_disk("Never"), "+10s +20s uses:0 +179s", begun);
@@ -167,12 +167,12 @@ fn a_volume_at_the_root_is_refused() {
 fn what_cannot_start_has_failed() {
     let bench = Bench::with(pod(one("Never")), &[], true);
     let bench = run(bench, "cannot:c");
-    assert_eq!(bench.log.join(", "), "prepare, start c/0, !Failed, Failed[c=128StartError]");
+    assert_eq!(bench.log.join(", "), "start c/0, !Failed, Failed[c=128StartError]");
 }
 
 #[test]
 fn what_the_machine_has_no_room_for_is_waited_out_and_costs_nothing() {
-    let waits = "prepare, start c/0, !Failed, Pending[c=CreateContainerError]";
+    let waits = "start c/0, !Failed, Pending[c=CreateContainerError]";
     for (script, then) in [
         ("not-yet:c +240ms", ""),
         // The attempt keeps its number, and the delay increases each time.
@@ -203,20 +203,16 @@ fn init_containers_come_first_and_one_by_one() {
         })
     };
     let table = [
-        ("Never", "i=0 j=0 c=0", "prepare, start i/0, start j/0, start c/0, Succeeded[i=0 j=0 c=0]"),
+        ("Never", "i=0 j=0 c=0", "start i/0, start j/0, start c/0, Succeeded[i=0 j=0 c=0]"),
         (
             "Never",
             "+1s i=0 +1s",
-            "prepare, start i/0, Pending[i=runs j=PodInitializing c=PodInitializing], start j/0, \
+            "start i/0, Pending[i=runs j=PodInitializing c=PodInitializing], start j/0, \
              Pending[i=0 j=runs c=PodInitializing]",
         ),
-        ("Never", "i=1 +1s", "prepare, start i/0, Failed[i=1 j=PodInitializing c=PodInitializing]"),
-        (
-            "OnFailure",
-            "i=1 i=0 j=0 c=0",
-            "prepare, start i/0, start i/1, start j/0, start c/0, Succeeded[i=0x1 j=0 c=0]",
-        ),
-        ("Always", "i=1 i=0 +1s", "prepare, start i/0, start i/1, start j/0, Pending[i=0x1 j=runs c=PodInitializing]"),
+        ("Never", "i=1 +1s", "start i/0, Failed[i=1 j=PodInitializing c=PodInitializing]"),
+        ("OnFailure", "i=1 i=0 j=0 c=0", "start i/0, start i/1, start j/0, start c/0, Succeeded[i=0x1 j=0 c=0]"),
+        ("Always", "i=1 i=0 +1s", "start i/0, start i/1, start j/0, Pending[i=0x1 j=runs c=PodInitializing]"),
     ];
     for (policy, script, expected) in table {
         check(spec(policy), script, expected);
@@ -229,7 +225,7 @@ fn sidecars_stay_and_are_stopped_last_in_reverse() {
         "restartPolicy": "Never", "containers": [container("c")],
         "initContainers": [sidecar("s"), container("i"), sidecar("t")],
     });
-    let started = "prepare, start s/0, start i/0, start t/0, start c/0";
+    let started = "start s/0, start i/0, start t/0, start c/0";
     let table = [
         ("i=0 c=0 t=143 s=143", "signal 15 t/0, signal 15 s/0, Succeeded[s=143 i=0 t=143 c=0]"),
         // The exit codes of sidecars do not affect the verdict.
@@ -249,7 +245,7 @@ fn a_sidecar_is_up_before_the_next_one_starts() {
     let spec = json!({
         "restartPolicy": "Never", "containers": [container("c")], "initContainers": [with(sidecar("s"), probe)],
     });
-    let expected = "prepare, start s/0, check s/0 up? 1000ms, Pending[s=runs c=PodInitializing], !Unhealthy, \
+    let expected = "start s/0, check s/0 up? 1000ms, Pending[s=runs c=PodInitializing], !Unhealthy, \
                     check s/0 up? 1000ms, start c/0, Running[s=Ready c=Ready]";
     check(spec.clone(), "+1s no +1s ok +1s", expected);
     // While the sidecar is not up, the condition names the container that the others wait for.
@@ -267,19 +263,19 @@ fn probes() {
         (
             json!({"readinessProbe": exec(json!({"initialDelaySeconds": 3, "failureThreshold": 1}))}),
             "+1s +2s ok +1s +4s no +1s",
-            "prepare, start c/0, Running[c=runs], check c/0 well? 1000ms, Running[c=Ready], check c/0 well? 1000ms, \
+            "start c/0, Running[c=runs], check c/0 well? 1000ms, Running[c=Ready], check c/0 well? 1000ms, \
              !Unhealthy, Running[c=runs]",
         ),
         (
             json!({"readinessProbe": exec(json!({"successThreshold": 2}))}),
             "ok +1s +4s ok +1s",
-            "prepare, start c/0, check c/0 well? 1000ms, Running[c=runs], check c/0 well? 1000ms, Running[c=Ready]",
+            "start c/0, check c/0 well? 1000ms, Running[c=runs], check c/0 well? 1000ms, Running[c=Ready]",
         ),
         // The container is killed after the probe's own grace period, and then the restart policy applies.
         (
             json!({"livenessProbe": exec(json!({"failureThreshold": 2, "terminationGracePeriodSeconds": 7}))}),
             "no +5s no +6s +1s c=137 +1s",
-            "prepare, start c/0, check c/0 well? 1000ms, !Unhealthy, Running[c=Ready], check c/0 well? 1000ms, \
+            "start c/0, check c/0 well? 1000ms, !Unhealthy, Running[c=Ready], check c/0 well? 1000ms, \
              !Unhealthy, !Killing, signal 15 c/0, kill c/0, start c/1, check c/1 well? 1000ms, Running[c=Readyx1]",
         ),
         // The other probes wait for the startup probe.
@@ -289,12 +285,12 @@ fn probes() {
                 "livenessProbe": {"tcpSocket": {"port": "web"}}, "ports": [{"name": "web", "containerPort": 81}],
             }),
             "+1s ok",
-            "prepare, start c/0, check c/0 well? 2000ms, Running[c=runs], check c/0 tcp 81 1000ms",
+            "start c/0, check c/0 well? 2000ms, Running[c=runs], check c/0 tcp 81 1000ms",
         ),
         (
             json!({"readinessProbe": {"httpGet": {"port": 80, "path": "ok"}}}),
             "",
-            "prepare, start c/0, check c/0 http 127.0.0.1:80/ok 1000ms",
+            "start c/0, check c/0 http 127.0.0.1:80/ok 1000ms",
         ),
         (
             json!({
@@ -302,14 +298,10 @@ fn probes() {
                 "readinessProbe": {"exec": {"command": ["at", "$(A)", "$(N)", "$$(A)", "$(B)"]}},
             }),
             "",
-            "prepare, start c/0, check c/0 at 1 p $(A) $(B) 1000ms",
+            "start c/0, check c/0 at 1 p $(A) $(B) 1000ms",
         ),
-        (json!({"readinessProbe": {"tcpSocket": {"port": "nowhere"}}}), "", "prepare, start c/0, !Unhealthy"),
-        (
-            json!({"readinessProbe": {"grpc": {"port": 1}}}),
-            "+1s",
-            "!Failed, prepare, Pending[c=CreateContainerConfigError]",
-        ),
+        (json!({"readinessProbe": {"tcpSocket": {"port": "nowhere"}}}), "", "start c/0, !Unhealthy"),
+        (json!({"readinessProbe": {"grpc": {"port": 1}}}), "+1s", "!Failed, Pending[c=CreateContainerConfigError]"),
     ];
     for (more, script, expected) in table {
         check(spec(more), script, expected);
@@ -325,17 +317,17 @@ fn hooks() {
         (
             json!({"postStart": hook("hello")}),
             "+1s ok +1s",
-            format!("prepare, start c/0, check c/0 hello {day}, Running[c=runs], Running[c=Ready]"),
+            format!("start c/0, check c/0 hello {day}, Running[c=runs], Running[c=Ready]"),
         ),
         (
             json!({"postStart": hook("hello")}),
             "no c=143",
-            format!("prepare, start c/0, check c/0 hello {day}, !FailedPostStartHook, signal 15 c/0, Failed[c=143]"),
+            format!("start c/0, check c/0 hello {day}, !FailedPostStartHook, signal 15 c/0, Failed[c=143]"),
         ),
         (
             json!({"preStop": hook("bye")}),
             "+1s delete:9 +2s ok c=0",
-            "prepare, start c/0, Running[c=Ready], !Killing, check c/0 bye 9000ms, signal 15 c/0, Succeeded[c=0], \
+            "start c/0, Running[c=Ready], !Killing, check c/0 bye 9000ms, signal 15 c/0, Succeeded[c=0], \
              remove, clean"
                 .to_owned(),
         ),
@@ -343,14 +335,14 @@ fn hooks() {
         (
             json!({"preStop": {"sleep": {"seconds": 60}}, "stopSignal": "SIGUSR1"}),
             "+1s delete:9 +9s c=137",
-            "prepare, start c/0, Running[c=Ready], !Killing, check c/0 sleep 60 9000ms, kill c/0, Failed[c=137], \
+            "start c/0, Running[c=Ready], !Killing, check c/0 sleep 60 9000ms, kill c/0, Failed[c=137], \
              remove, clean"
                 .to_owned(),
         ),
         (
             json!({"preStop": hook("bye"), "stopSignal": "SIGUSR1"}),
             "+1s delete:9 no c=0",
-            "prepare, start c/0, Running[c=Ready], !Killing, check c/0 bye 9000ms, !FailedPreStopHook, \
+            "start c/0, Running[c=Ready], !Killing, check c/0 bye 9000ms, !FailedPreStopHook, \
              signal 10 c/0, Succeeded[c=0], remove, clean"
                 .to_owned(),
         ),
@@ -379,7 +371,7 @@ fn deletion() {
         ("+1s failed-elsewhere c=143", "Running[c=Ready], signal 15 c/0, Failed[c=143]"),
     ];
     for (script, expected) in table {
-        check(one("Always"), script, &format!("prepare, start c/0, {expected}"));
+        check(one("Always"), script, &format!("start c/0, {expected}"));
     }
 }
 
@@ -388,7 +380,7 @@ fn what_is_being_started_is_stopped_once_it_runs() {
     let mut bench = Bench::new(pod(one("OnFailure")), &[]);
     bench.slow = true;
     let bench = run(bench, "c=1 delete:5 up:c c=143");
-    let expected = "prepare, start c/0, start c/1, !Killing, signal 15 c/1, Failed[c=143x1], remove, clean";
+    let expected = "start c/0, start c/1, !Killing, signal 15 c/1, Failed[c=143x1], remove, clean";
     assert_eq!(bench.log.join(", "), expected);
 }
 
@@ -408,7 +400,7 @@ fn a_pod_has_until_its_deadline() {
     let bench = check(
         spec,
         "+5s +3s c=137 +60s",
-        "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(DeadlineExceeded)[c=137]",
+        "start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(DeadlineExceeded)[c=137]",
     );
     let message = &bench.pod["status"]["message"];
     assert_eq!(message, "Pod was active on the node longer than the specified deadline");
@@ -433,15 +425,12 @@ fn a_node_that_stops_ends_its_pods_and_says_why() {
         let reason = target.and_then(|target| target["reason"].as_str());
         assert_eq!(reason, disrupted.then_some("TerminationByKubelet"), "{expected}");
     }
-    let ran = "prepare, start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
+    let ran = "start c/0, Running[c=Ready], signal 15 c/0, kill c/0, Failed(Terminated)[c=137]";
     check(one("OnFailure"), "+1s drain +8s c=137", ran);
     check(one("OnFailure"), "+1s drain +2s drain-now c=137", ran);
     // A container that waits for its restart continues with the next start of the node.
-    let bench = check(
-        one("OnFailure"),
-        "c=1 c=1 drain +60s",
-        "prepare, start c/0, start c/1, !BackOff, Running[c=CrashLoopBackOffx1]",
-    );
+    let bench =
+        check(one("OnFailure"), "c=1 c=1 drain +60s", "start c/0, start c/1, !BackOff, Running[c=CrashLoopBackOffx1]");
     assert!(bench.machine.is_at_rest());
 }
 
@@ -453,7 +442,7 @@ fn what_is_missing_is_waited_for() {
     check(
         spec,
         "+300ms settings +60s c=0",
-        "!Failed, prepare, Pending[c=CreateContainerConfigError], !Failed, start c/0, Running[c=Ready], Succeeded[c=0]",
+        "!Failed, Pending[c=CreateContainerConfigError], !Failed, start c/0, Running[c=Ready], Succeeded[c=0]",
     );
     let volume = json!([{"name": "v", "configMap": {"name": "settings"}}]);
     check(
@@ -529,7 +518,7 @@ fn a_pod_that_makes_no_sense_is_told_so_and_let_go() {
     bench.pod["spec"]["volumes"] = json!(7);
     bench.changed();
     let bench = run(bench, "+1s delete:5 c=143");
-    let expected = "prepare, start c/0, Running[c=Ready], !Killing, signal 15 c/0, Failed[c=143], remove, clean";
+    let expected = "start c/0, Running[c=Ready], !Killing, signal 15 c/0, Failed[c=143], remove, clean";
     assert_eq!(bench.log.join(", "), expected);
 }
 
@@ -547,7 +536,7 @@ fn a_null_says_nothing() {
 fn a_container_without_a_command_waits_and_is_told_what_it_needs() {
     for (args, has) in [(json!([]), "has no command"), (json!(["-e", "print"]), "has args and no command")] {
         let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "perl", "args": args}]});
-        let bench = check(spec, "+600s", "!CommandMissing, prepare, Pending[c=CommandMissing]");
+        let bench = check(spec, "+600s", "!CommandMissing, Pending[c=CommandMissing]");
         let message = bench.waits_for();
         assert!(message.contains(has) && message.contains("entrypoint, so `command` must say"), "{message}");
     }

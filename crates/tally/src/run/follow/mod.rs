@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tally_api::catalog;
 use tally_api::kinds::Resource;
 use tally_api::options::{ListOptions, PatchKind, WatchOptions, WriteOptions};
+use tally_core::pod::{Phase, PodView};
 use tally_node::attempts::AttemptRecord;
 use tally_node::notes::Notes;
 use tally_node::output::{OutputEvent, OutputSource};
@@ -238,6 +239,9 @@ impl Follow<'_> {
     fn pod_news(&mut self, event: &WatchEvent) {
         match event {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                if self.begins_in_order(pod) {
+                    return;
+                }
                 let Some(pod) = read::<PodText>(pod) else { return };
                 self.show_hollow(&pod);
                 // The shim tells the end of an attempt before the status of its Pod is written.
@@ -264,6 +268,9 @@ impl Follow<'_> {
                 self.tell_failure(&pod, &failure);
             }
             WatchEvent::Deleted(pod) => {
+                if self.begins_in_order(pod) {
+                    return;
+                }
                 let Some(pod) = read::<PodText>(pod) else { return };
                 // A Pod that begins to run only leaves the selection of the watch, which shows it as it was before: its
                 // attempt may have failed by now.
@@ -274,6 +281,14 @@ impl Follow<'_> {
             }
             WatchEvent::Bookmark { .. } | WatchEvent::Failed(_) => {}
         }
+    }
+
+    /// Whether the Pod has not begun to run, and there is nothing to say about it. That is so for most of what the watch shows,
+    /// and the view, which the controllers have made, is enough to know it.
+    fn begins_in_order(&self, pod: &Object) -> bool {
+        PodView::of(pod).is_ok_and(|pod| {
+            !self.restarts && pod.phase == Phase::Pending && pod.pending.is_none() && !self.model.has_trouble_with(&pod)
+        })
     }
 
     /// Reports the attempts that have ended: a success at once, others with the failure of their Pod.

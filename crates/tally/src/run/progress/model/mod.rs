@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tally_core::backoff::BackoffNotice;
 use tally_core::indexes::{IndexSet, task_index};
+use tally_core::pod::PodView;
 use tally_node::attempts::AttemptRecord;
 
 use super::view::{JobText, PodText};
@@ -660,6 +661,17 @@ impl Model {
                 _ => {}
             }
         }
+    }
+
+    /// Whether something is known about the Pod that a change of it, or its removal, may end.
+    pub fn has_trouble_with(&self, pod: &PodView) -> bool {
+        let uid = pod.uid.to_string();
+        let job = pod.job().and_then(|job| self.by_uid.get(&job.to_string())).and_then(|index| self.jobs.get(*index));
+        self.failed_pods.contains(&uid)
+            || self.over.contains(&uid)
+            || self.unscheduled.contains_key(&uid)
+            || self.crashes.contains_key(&uid)
+            || job.is_some_and(|job| job.stuck.as_ref().is_some_and(|stuck| stuck.pod == pod.name))
     }
 
     pub fn lost_pod(&mut self, text: &PodText) {

@@ -218,6 +218,48 @@ fn a_pod_without_a_node_is_told_when_nothing_makes_room_for_it() {
 }
 
 #[test]
+fn there_is_trouble_with_a_pod_as_long_as_it_is_shown() {
+    let view = |pod: &PodText| {
+        let (uid, name) = (&pod.metadata.uid, &pod.metadata.name);
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "sum", "uid": "u", "controller": true});
+        let pod = json!({
+            "metadata": {
+                "uid": uid, "name": name, "namespace": "default", "resourceVersion": "1",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [owner],
+            },
+            "spec": {}, "status": {"phase": "Pending"},
+        });
+        PodView::from_json(pod.to_string().as_bytes()).unwrap()
+    };
+    let trouble = |status: Value| {
+        let (mut model, mut pod) = (model(), failed_pod(1, 0));
+        assert!(!model.has_trouble_with(&view(&pod)));
+        pod.status = serde_json::from_value(status).unwrap();
+        model.saw_crash(&pod);
+        model.saw_pod(&pod);
+        let has_trouble = model.has_trouble_with(&view(&pod));
+        assert!(!model.has_trouble_with(&view(&failed_pod(2, 0))), "with another one");
+        model.lost_pod(&pod);
+        assert!(!model.has_trouble_with(&view(&pod)));
+        has_trouble
+    };
+    let waits = |reason: &str, last: Value| {
+        let waiting = json!({"waiting": {"reason": reason, "message": "M"}});
+        json!({"phase": "Pending", "containerStatuses": [{"name": "c", "state": waiting, "lastState": last}]})
+    };
+    assert!(!trouble(json!({"phase": "Pending"})));
+    assert!(!trouble(json!({"phase": "Succeeded"})));
+    assert!(trouble(json!({"phase": "Failed"})));
+    assert!(trouble(json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "M"}]})));
+    assert!(trouble(waits("CreateContainerConfigError", json!({}))), "it is stuck");
+    assert!(trouble(waits("CrashLoopBackOff", json!({"terminated": {"exitCode": 1}}))), "it has crashed");
+    let (mut model, pod) = (model(), failed_pod(1, 0));
+    model.knows_of(std::slice::from_ref(&pod.metadata.uid));
+    assert!(model.has_trouble_with(&view(&pod)), "its failure was told before");
+}
+
+#[test]
 fn what_is_finished_stays_so() {
     let mut model = model();
     let done = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
