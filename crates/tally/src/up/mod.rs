@@ -486,6 +486,7 @@ async fn prepare(args: &Args, data: &Path, kubeconfig: &Path, listen: SocketAddr
         runs_pods: node.is_some(),
         pod_gc: PodGcOptions { gates: args.feature_gates, ..PodGcOptions::default() },
         exact_deadlines: false,
+        only_node: None,
         default_ttl: args.default_ttl,
         gates: args.feature_gates,
     };
