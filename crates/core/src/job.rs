@@ -26,7 +26,7 @@ pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
 /// The label by which a Job selects its Pods, unless its creator specified a selector.
 pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// That label, and its name in older releases.
-const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
+pub const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
 /// The number of retries if `backoffLimit` is not set (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
