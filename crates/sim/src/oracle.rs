@@ -669,8 +669,8 @@ impl Oracle {
             *made += i64::from(pod.is_made());
             *done += i64::from(pod.is_made() && pod.ever_succeeded() && !pod.is_spent());
             *spent += i64::from(pod.is_spent());
-            // A Pod that was replaced excuses its replacement already.
-            *free += i64::from((pod.deleted || taken) && !pod.is_spent());
+            // A Pod that failed and is deleted excuses its replacement, and a late creation under its name.
+            *free += i64::from(pod.deleted || taken);
         }
         let wanted = if job.spec.is_indexed() { 1 } else { i64::from(completions) };
         for (index, [made, done, spent, free]) in work {
