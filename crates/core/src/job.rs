@@ -26,7 +26,7 @@ pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
 /// The label by which a Job selects its Pods, unless its creator specified a selector.
 pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// That label, and its name in older releases.
-const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
+pub const CONTROLLER_UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
 /// The number of retries if `backoffLimit` is not set (DEFAULT-2).
 pub const DEFAULT_BACKOFF_LIMIT: i32 = 6;
 
@@ -62,6 +62,8 @@ pub struct JobView {
     pub halts_soon: bool,
     /// Which of its Pods are deleted once they are counted (TTL-14).
     pub early_deletion: EarlyDeletion,
+    /// TTL-18: the template says how long its Pods stay after their end.
+    pub pods_expire: bool,
     /// How long it stays after its success and after its failure, if that is annotated (TTL-21).
     pub ttl_after: TtlByOutcome,
     /// How long it waits for a Pod that terminates on a dead node (REPL-8).
@@ -310,11 +312,11 @@ impl JobView {
         self.replace_terminating_after.filter(|_| self.spec.waits_for_terminal_phase())
     }
 
-    /// TTL-23: whether its Pods are created behind a gate, where several controllers may lead. Counted Pods go, and with
-    /// them the names that would show a late creation that its work is done. A Job that is tracked the old way does not
-    /// count exactly.
+    /// TTL-23: whether its Pods are created behind a gate, where several controllers may lead. Counted Pods go, at once or
+    /// by their own TTL, and with them the names that would show a late creation that its work is done. A Job that is
+    /// tracked the old way does not count exactly.
     pub fn gates_pods(&self) -> bool {
-        self.early_deletion != EarlyDeletion::Nothing && !self.legacy
+        (self.early_deletion != EarlyDeletion::Nothing || self.pods_expire) && !self.legacy
     }
 
     /// Whether no controller has accounted for this Job and no user has edited its spec or deleted it: its only Pods
@@ -436,7 +438,21 @@ struct WireSpec<'a> {
 #[derive(Deserialize, Default)]
 struct WireTemplate {
     #[serde(default, deserialize_with = "null_default")]
+    metadata: WireTemplateMeta,
+    #[serde(default, deserialize_with = "null_default")]
     spec: WireTemplateSpec,
+}
+
+#[derive(Deserialize, Default)]
+struct WireTemplateMeta {
+    #[serde(default, deserialize_with = "null_default")]
+    annotations: WireTemplateAnnotations,
+}
+
+#[derive(Deserialize, Default)]
+struct WireTemplateAnnotations {
+    #[serde(rename = "tally.dev/ttl-seconds-after-finished", default)]
+    pod_ttl: Option<CompactString>,
 }
 
 #[derive(Deserialize, Default)]
@@ -477,6 +493,7 @@ impl WireJob<'_> {
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
             .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
             .unwrap_or_default();
+        let pods_expire = template.metadata.annotations.pod_ttl.as_deref().and_then(lifetime::ttl_seconds).is_some();
         // DEFAULT-1: a work queue has a parallelism and no completions; if neither is set, both are 1.
         let (parallelism, completions) = match (spec.parallelism, spec.completions) {
             (None, None) => (1, Some(1)),
@@ -510,6 +527,7 @@ impl WireJob<'_> {
             gates: FeatureGates::default(),
             halts_soon,
             early_deletion: early_deletion.unwrap_or_default(),
+            pods_expire,
             ttl_after,
             replace_terminating_after,
             backoff,
@@ -536,5 +554,36 @@ impl WireJob<'_> {
             }),
             status: self.status,
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// TTL-23.
+    #[test]
+    fn pods_that_go_before_their_job_start_behind_a_gate() {
+        let (early, ttl) = ("tally.dev/delete-finished-pods", "tally.dev/ttl-seconds-after-finished");
+        let legacy = r#", "batch.kubernetes.io/job-tracking": "legacy""#;
+        for (job, template, gated) in [
+            ("".to_owned(), "null".to_owned(), false),
+            (format!(r#""{early}": "all""#), "{}".to_owned(), true),
+            (format!(r#""{early}": "some""#), "{}".to_owned(), false),
+            ("".to_owned(), format!(r#"{{"annotations": {{"{ttl}": "0"}}}}"#), true),
+            ("".to_owned(), format!(r#"{{"annotations": {{"{ttl}": "-1"}}}}"#), false),
+            ("".to_owned(), r#"{"annotations": null}"#.to_owned(), false),
+            // Of the Job, not of its Pods.
+            (format!(r#""{ttl}": "0""#), "{}".to_owned(), false),
+            (format!(r#""a": "b"{legacy}"#), format!(r#"{{"annotations": {{"{ttl}": "0"}}}}"#), false),
+            (format!(r#""{early}": "all"{legacy}"#), "{}".to_owned(), false),
+        ] {
+            let text = format!(
+                r#"{{"metadata": {{"uid": "u", "name": "j", "namespace": "n", "resourceVersion": "1",
+                "annotations": {{{job}}}}}, "spec": {{"template": {{"metadata": {template}, "spec": {{}}}}}}}}"#
+            );
+            assert_eq!(JobView::from_json(text.as_bytes()).unwrap().gates_pods(), gated, "{job} {template}");
+        }
     }
 }

@@ -255,6 +255,8 @@ pub enum Bug {
     BackoffUnexplained,
     /// An explanation takes the Pods that are there for all that have failed.
     GoneFailuresUnexplained,
+    /// Every answered status write decides again about all Pods of its namespace that have no controller.
+    UnsettlesAll,
     // From here on: only a rare order of events shows them.
     /// REPL-8: only the clock of the controller says how long a Pod has terminated.
     JudgesByOwnClock,
@@ -290,6 +292,7 @@ pub const BUGS: &[Bug] = &[
     Bug::ForgetOwnCreations,
     Bug::NoOrphanSweep,
     Bug::NoFinishedSweep,
+    Bug::UnsettlesAll,
     Bug::FinishWithBacklog,
     Bug::ClassificationNotSticky,
     Bug::ActiveZeroInBackoff,

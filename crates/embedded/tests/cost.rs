@@ -40,9 +40,19 @@ fn controllers() -> Vec<Box<dyn Controller>> {
     ]
 }
 
-/// What a whole Job costs, in the order of [`FIGURES`].
-fn job_cost(mode: &str, completions: u32) -> [f64; 4] {
+/// What a whole Job costs, in the order of [`FIGURES`], beside so many Pods without a controller that have ended.
+fn job_cost(mode: &str, completions: u32, bare: u32) -> [f64; 4] {
     let mut cluster = Cluster::new(controllers());
+    for number in 0..bare {
+        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+        let metadata = json!({"name": format!("bare-{number}"), "labels": {"app": "bare"}});
+        cluster.create(Kind::POD, "default", &json!({"metadata": metadata, "spec": spec}));
+    }
+    cluster.pass(600);
+    for number in 0..bare {
+        let pod = cluster.get(Kind::POD, "default", &format!("bare-{number}")).unwrap();
+        assert_eq!(pod["status"]["phase"], "Succeeded");
+    }
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({
         "completions": completions, "parallelism": PARALLELISM, "completionMode": mode, "template": template,
@@ -59,8 +69,8 @@ fn job_cost(mode: &str, completions: u32) -> [f64; 4] {
 }
 
 /// What each further Pod costs, between two sizes of a Job.
-fn pod_cost(mode: &str, from: u32, to: u32) -> [f64; 4] {
-    let (small, large) = (job_cost(mode, from), job_cost(mode, to));
+fn pod_cost(mode: &str, from: u32, to: u32, bare: u32) -> [f64; 4] {
+    let (small, large) = (job_cost(mode, from, bare), job_cost(mode, to, bare));
     std::array::from_fn(|at| (large[at] - small[at]) / f64::from(to - from))
 }
 
@@ -72,7 +82,7 @@ fn a_pod_costs_what_it_did_and_no_more_in_a_large_job() {
     for mode in ["Indexed", "NonIndexed"] {
         // A status counts at most 500 Pods: a whole round of that.
         let sizes = [(50, 150), (500, 1000)];
-        let costs = sizes.map(|(from, to)| (from, to, pod_cost(mode, from, to)));
+        let costs = sizes.map(|(from, to)| (from, to, pod_cost(mode, from, to, 0)));
         for (from, to, cost) in &costs {
             for (figure, value) in FIGURES.iter().zip(cost) {
                 let name = format!("{mode} {from} to {to}, {figure}:");
@@ -95,4 +105,20 @@ fn a_pod_costs_what_it_did_and_no_more_in_a_large_job() {
         return;
     }
     assert!(changed.is_empty(), "a Pod costs other than {path} says; if that is right, write it anew: {changed:#?}");
+}
+
+/// Finished Pods without a controller are no work for the controllers of others: 1,000 of them made a small Job a hundred times
+/// as dear (C1).
+#[test]
+fn a_pod_costs_the_same_beside_200_finished_pods_without_a_controller() {
+    for mode in ["Indexed", "NonIndexed"] {
+        let [alone, beside] = [0, 200].map(|bare| pod_cost(mode, 50, 150, bare));
+        for ((figure, alone), beside) in FIGURES.iter().zip(alone).zip(beside) {
+            let is_held = is_optimised() || ["requests", "revisions"].contains(figure);
+            assert!(
+                !is_held || beside <= alone * (1.0 + TOLERANCE),
+                "{mode}, {figure}: {alone:.2} alone, then {beside:.2}"
+            );
+        }
+    }
 }

@@ -295,7 +295,8 @@ impl<S: Mutation> World<S> {
 
     /// The API server refuses it (TRACK-19): the Pod would be counted again.
     fn user_tracks_again(&mut self) -> bool {
-        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal() && pod.job().is_some()) else {
+        // A Pod whose owner a user has removed before is one of them: a Job may adopt it.
+        let Some(key) = self.choose_pod(|_, pod| pod.phase.is_terminal() && !pod.tracked) else {
             return false;
         };
         self.counters.hit(Sometimes::TrackedAgain);

@@ -49,15 +49,15 @@ pub(super) fn validate(spec: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// TRACK-19: a Job counts a finished Pod that carries the tracking finalizer, so only the adoption of a Pod adds it.
+/// TRACK-19: a Job counts a finished Pod that carries the tracking finalizer, also one that it adopts. No controller adds it
+/// to such a Pod.
 pub(super) fn validate_tracking(metadata: &At<'_, '_>, old: &Value, errors: &mut Errors) {
     let tracked = |metadata: &Value| items(metadata, "finalizers").iter().any(|name| *name == TRACKING_FINALIZER);
-    let is_owned = || items(&old["metadata"], "ownerReferences").iter().any(|owner| owner["controller"] == true);
     let has_ended = || matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if metadata.value.is_some_and(tracked) && !tracked(&old["metadata"]) && has_ended() && is_owned() {
+    if metadata.value.is_some_and(tracked) && !tracked(&old["metadata"]) && has_ended() {
         errors.push(metadata.at("finalizers").forbidden(format!(
-            "{TRACKING_FINALIZER} may not be added to a Pod that has ended: its Job may have counted it, and would count \
-             it again"
+            "{TRACKING_FINALIZER} may not be added to a Pod that has ended: a Job may have counted it, and would count it \
+             again"
         )));
     }
 }

@@ -430,7 +430,8 @@ fn priority_comes_from_the_class_and_the_service_account_exists() {
     }
 }
 
-/// TRACK-19. Adoption adds the finalizer together with the owner.
+/// TRACK-19, whether it has an owner or not: a Pod without one may be adopted. The adoption of a Pod that has not ended adds
+/// the finalizer together with the owner.
 #[test]
 fn the_tracking_finalizer_is_not_put_back_on_a_pod_that_has_ended() {
     const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -440,7 +441,10 @@ fn the_tracking_finalizer_is_not_put_back_on_a_pod_that_has_ended() {
         ("Failed", true, json!(["example.com/x"]), false),
         ("Failed", true, json!([FINALIZER]), true),
         ("Running", true, json!([]), true),
-        ("Succeeded", false, json!([]), true),
+        ("Running", false, json!([]), true),
+        ("Succeeded", false, json!([]), false),
+        ("Failed", false, json!([]), false),
+        ("Failed", false, json!([FINALIZER]), true),
     ];
     for (phase, owned, finalizers, allowed) in cases {
         let mut old = created(json!({ "restartPolicy": "Never" }));

@@ -31,6 +31,9 @@ impl<S: Mutation> JobController<S> {
                 // long as it is recorded.
                 let lists = [before.status.uncounted(), recorded.uncounted()];
                 self.unclaimed.unsettle(lists.iter().flat_map(|list| list.succeeded.iter().chain(list.failed.iter())));
+                if self.mutation.injects(Bug::UnsettlesAll) {
+                    self.unclaimed.unsettle_namespace(&before.namespace);
+                }
                 self.settle_unclaimed(now, out);
             }
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
@@ -170,6 +173,7 @@ impl<S: Mutation> JobController<S> {
         match answer {
             Answer::Done(Object::Job(stored)) => {
                 ledger.status_written(stored.clone(), now);
+                self.index_recorded(slot);
                 if let Some(record) = self.jobs.get_mut(slot) {
                     effects::status_accepted(&stored, std::mem::take(&mut record.status_refusals), out);
                     if stored.revision > record.view.revision {

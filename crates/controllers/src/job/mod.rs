@@ -33,7 +33,7 @@ pub use external::UNSERVED_AFTER;
 use external::Unserved;
 use lists::PodListQueue;
 use streams::StreamProgress;
-use table::{JobSlot, JobTable};
+use table::{JobSlot, JobTable, ListedPods};
 use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, bring_forward};
 use unclaimed::UnclaimedPods;
@@ -88,6 +88,9 @@ pub struct JobController<S = NoMutation> {
     /// The Job whose ledger contains a Pod, by a hash of the Pod's UID. A hint: the ledger itself decides.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     unclaimed: UnclaimedPods,
+    /// The Jobs that have recorded a Pod, and the status writes in flight that record it.
+    recorded: ListedPods<JobSlot>,
+    recording: ListedPods<RequestId>,
     progress: StreamProgress,
     /// The purpose and the content of each request in flight: a response has a meaning only together with them.
     requests: HashMap<RequestId, (Pending, Action), FixedState>,
@@ -265,6 +268,8 @@ impl<S: Mutation> JobController<S> {
             jobs: JobTable::default(),
             pod_owner: HashMap::default(),
             unclaimed: UnclaimedPods::default(),
+            recorded: ListedPods::default(),
+            recording: ListedPods::default(),
             progress: StreamProgress::default(),
             requests: HashMap::default(),
             next_request: 0,
@@ -292,6 +297,11 @@ impl<S: Mutation> JobController<S> {
         out.requests
     }
 
+    /// How often it was decided which Job a Pod without a controller is for: to check that it is not done for nothing.
+    pub fn decisions(&self) -> u64 {
+        self.unclaimed.decisions
+    }
+
     /// Unfinished Jobs with a ledger, Pods in ledgers, unclaimed Pods, requests in flight: to monitor memory.
     pub fn sizes(&self) -> [usize; 4] {
         let ledgers = || self.jobs.iter().filter_map(|(_, record)| record.ledger.as_ref());
@@ -311,6 +321,9 @@ impl<S: Mutation> JobController<S> {
         if let Action::CreatePod { body, .. } = &mut action {
             // The body is not needed to interpret the response, and thousands of requests may be in flight.
             *body = tally_value::Value::Null;
+        }
+        if let Pending::Status { write, .. } = &pending {
+            self.recording.add(id, write.status.uncounted());
         }
         self.requests.insert(id, (pending, action));
     }
@@ -374,6 +387,7 @@ impl<S: Mutation> JobController<S> {
         }
         if let Some(ledger) = &mut record.ledger {
             ledger.observe_job(job);
+            self.index_recorded(slot);
         }
         self.reconsider(slot, now, out);
     }
@@ -453,6 +467,7 @@ impl<S: Mutation> JobController<S> {
             if let Some(record) = self.jobs.get_mut(slot) {
                 record.ledger = Some(ledger);
             }
+            self.index_recorded(slot);
             // Insert all of them first: while one is being placed the ledger may plan, and must know about the others.
             for (pod, via) in &others {
                 self.unclaimed.insert(pod.clone(), *via);
@@ -491,6 +506,7 @@ impl<S: Mutation> JobController<S> {
             let (job, refusals) = (effects::full_name(&record.view), record.status_refusals);
             out.metrics.push(Metric::StatusRefusalEnded { job, refusals, accepted: false });
         }
+        self.recorded_changed(slot, record.recorded.as_deref(), None);
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
         self.forget_unserved(uid);
@@ -574,6 +590,9 @@ impl<S: Mutation> Controller for JobController<S> {
             }
             Input::Response { request, reply, served_at } => {
                 if let Some((pending, action)) = self.requests.remove(&request) {
+                    if let Pending::Status { write, .. } = &pending {
+                        self.recording.remove(request, write.status.uncounted());
+                    }
                     let mut answer = wire::answer(self.mutation, &action, &reply);
                     if let Answer::Done(Object::Job(job)) = &mut answer {
                         *job = Arc::new(self.gated(JobView::clone(job)));

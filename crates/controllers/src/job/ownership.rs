@@ -13,7 +13,7 @@ use tally_core::time::Timestamp;
 use super::table::{JobRecord, JobSlot};
 use super::{JobController, Pending, Resource, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
-use tally_runtime::controller::{Metric, Outbox};
+use tally_runtime::controller::{Metric, Outbox, RequestId};
 
 impl<S: Mutation> JobController<S> {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
@@ -210,11 +210,34 @@ impl<S: Mutation> JobController<S> {
 
     /// A Pod in no ledger lost its finalizer, or is gone: the Job that has recorded it may wait for that.
     fn plan_waiting(&mut self, uid: &PodUid, namespace: &str, now: Timestamp, out: &mut Outbox) {
-        let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_recorded(uid));
-        let jobs = self.jobs.in_namespace(namespace);
-        let waiting: Vec<JobSlot> = jobs.filter(|(_, record)| waits(record)).map(|(slot, _)| slot).collect();
+        let waiting: Vec<JobSlot> = self.recorded_by(uid, namespace).collect();
         for slot in waiting {
             self.plan(slot, now, out);
+        }
+    }
+
+    /// The Jobs of this namespace whose status lists the Pod among those to be tallied.
+    pub(super) fn recorded_by(&self, uid: &PodUid, namespace: &str) -> impl Iterator<Item = JobSlot> {
+        let jobs = self.recorded.keys_of(uid, 0..=JobSlot::MAX).filter_map(|slot| Some((slot, self.jobs.get(slot)?)));
+        let here = jobs.filter(move |(_, record)| record.view.namespace == namespace);
+        let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_recorded(uid));
+        here.filter(move |(_, record)| waits(record)).map(|(slot, _)| slot)
+    }
+
+    /// The ledger of this Job shows another status, or is gone.
+    pub(super) fn index_recorded(&mut self, slot: JobSlot) {
+        let Some(record) = self.jobs.get_mut(slot) else { return };
+        let now = record.ledger.as_ref().map(|ledger| ledger.job().clone());
+        let before = std::mem::replace(&mut record.recorded, now.clone());
+        self.recorded_changed(slot, before.as_deref(), now.as_deref());
+    }
+
+    pub(super) fn recorded_changed(&mut self, slot: JobSlot, before: Option<&JobView>, now: Option<&JobView>) {
+        let [before, now] =
+            [before, now].map(|job| job.map(|job| job.status.uncounted()).filter(|lists| !lists.is_empty()));
+        if before != now {
+            before.into_iter().for_each(|lists| self.recorded.remove(slot, lists));
+            now.into_iter().for_each(|lists| self.recorded.add(slot, lists));
         }
     }
 
@@ -298,8 +321,7 @@ impl<S: Mutation> JobController<S> {
 
     /// Whether a Job has recorded this Pod. It is then released for that Job, and no other Job may count it.
     fn is_recorded(&self, pod: &PodView) -> bool {
-        let mut ledgers = self.jobs.in_namespace(&pod.namespace).filter_map(|(_, record)| record.ledger.as_ref());
-        ledgers.any(|ledger| ledger.has_recorded(&pod.uid))
+        self.recorded_by(&pod.uid, &pod.namespace).next().is_some()
     }
 
     /// Whether a Job has recorded this Pod, or may have: Jobs are being listed, and the next one may be its Job.
@@ -309,16 +331,9 @@ impl<S: Mutation> JobController<S> {
     }
 
     /// Whether a status that records this Pod is in flight.
-    #[allow(clippy::disallowed_methods, reason = "`any` is the same in every order")]
     fn is_being_recorded(&self, pod: &PodView) -> bool {
-        pod.phase.is_terminal()
-            && self.requests.values().any(|(pending, _)| match pending {
-                Pending::Status { write, .. } => {
-                    let lists = write.status.uncounted();
-                    lists.succeeded.contains(&pod.uid) || lists.failed.contains(&pod.uid)
-                }
-                _ => false,
-            })
+        let all = RequestId(0)..=RequestId(u64::MAX);
+        pod.phase.is_terminal() && self.recording.keys_of(&pod.uid, all).next().is_some()
     }
 
     fn propose(&mut self, slot: JobSlot, pod: &PodView, out: &mut Outbox) {
@@ -392,7 +407,7 @@ impl<S: Mutation> JobController<S> {
 
     /// Whether a Job of another manager may adopt the Pod.
     fn is_selected_elsewhere(&self, pod: &PodView) -> bool {
-        let jobs = self.jobs.in_namespace(&pod.namespace).map(|(_, record)| &record.view);
+        let jobs = self.jobs.may_select(pod).map(|(_, record)| &record.view);
         jobs.filter(|job| !self.is_ours(job)).any(|job| job.may_adopt(pod))
     }
 
@@ -400,7 +415,7 @@ impl<S: Mutation> JobController<S> {
         if self.is_recorded(pod) || self.is_being_recorded(pod) {
             return None;
         }
-        let mut jobs = self.jobs.in_namespace(&pod.namespace);
+        let mut jobs = self.jobs.may_select(pod);
         jobs.find(|(_, record)| record.ledger.is_some() && record.view.may_adopt(pod)).map(|(slot, _)| slot)
     }
 

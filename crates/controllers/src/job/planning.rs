@@ -79,6 +79,7 @@ impl<S: Mutation> JobController<S> {
         let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed, crowded });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             record.ledger = None;
+            self.index_recorded(slot);
             self.set_timer(slot, None);
             self.want_no_list(slot);
             return;

@@ -1,13 +1,15 @@
-//! The Jobs that the controller knows, found by slot, by UID and by namespace.
+//! The Jobs that the controller knows, found by slot, by UID, and by what they may select or have recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::job::JobView;
+use tally_core::job::{CONTROLLER_UID_LABELS, JobView, Uncounted};
 use tally_core::ledger::{Ledger, StatusWrite};
 use tally_core::mutation::Mutation;
+use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 use tally_core::tombstones::Tombstones;
 
@@ -19,7 +21,8 @@ pub(super) struct JobTable<S> {
     records: Vec<Option<JobRecord<S>>>,
     free: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
-    by_namespace: BTreeMap<CompactString, BTreeSet<JobSlot>>,
+    /// Jobs with a selector that the API did not generate, by namespace. Any other selector names its Job in a label.
+    self_chosen: BTreeMap<CompactString, BTreeSet<JobSlot>>,
     /// Jobs that are gone according to a response.
     tombstones: Tombstones<JobUid>,
     /// Jobs that cannot be decoded, and the last list that contained each. They exist: their Pods are not orphans.
@@ -33,6 +36,8 @@ pub(super) struct JobRecord<S> {
     pub view: Arc<JobView>,
     /// Only while there is something to do: a finished Job whose Pods are released costs only a view (S39).
     pub ledger: Option<Box<Ledger<S>>>,
+    /// The Job of the ledger when [`ListedPods`] was brought up to date.
+    pub recorded: Option<Arc<JobView>>,
     pub epoch: u32,
     pub timer: Option<Timestamp>,
     /// A current view was requested after a conflict; planning from the old one would only conflict again.
@@ -87,7 +92,7 @@ impl<S> Default for JobTable<S> {
             records: Vec::new(),
             free: Vec::new(),
             by_uid: HashMap::default(),
-            by_namespace: BTreeMap::new(),
+            self_chosen: BTreeMap::new(),
             tombstones: Tombstones::default(),
             unreadable: BTreeMap::new(),
             epoch: 0,
@@ -125,9 +130,14 @@ impl<S> JobTable<S> {
         self.records.iter_mut().flatten()
     }
 
-    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
-        let slots = self.by_namespace.get(namespace).into_iter().flatten();
-        slots.filter_map(|slot| Some((*slot, self.get(*slot)?)))
+    /// The Jobs whose selectors may match the labels of this Pod: those that a label names, and those with a selector of
+    /// a user.
+    pub fn may_select(&self, pod: &PodView) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
+        let named = CONTROLLER_UID_LABELS.iter().filter_map(|label| self.slot_of(&JobUid::new(pod.labels.get(label)?)));
+        let slots: BTreeSet<JobSlot> =
+            named.chain(self.self_chosen.get(&pod.namespace).into_iter().flatten().copied()).collect();
+        let jobs = slots.into_iter().filter_map(|slot| Some((slot, self.get(slot)?)));
+        jobs.filter(|(_, record)| record.view.namespace == pod.namespace)
     }
 
     pub fn insert(&mut self, job: Arc<JobView>) -> JobSlot {
@@ -136,10 +146,14 @@ impl<S> JobTable<S> {
             JobSlot::try_from(self.records.len() - 1).unwrap_or(JobSlot::MAX)
         });
         self.by_uid.insert(job.uid.clone(), slot);
-        self.by_namespace.entry(job.namespace.clone()).or_default().insert(slot);
+        // The selector of a Job never changes.
+        if !CONTROLLER_UID_LABELS.iter().any(|label| job.selects_itself_by(label)) {
+            self.self_chosen.entry(job.namespace.clone()).or_default().insert(slot);
+        }
         self.records[slot as usize] = Some(JobRecord {
             view: job,
             ledger: None,
+            recorded: None,
             epoch: self.epoch,
             timer: None,
             refreshing: false,
@@ -166,10 +180,10 @@ impl<S> JobTable<S> {
         let record = self.records.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         self.by_uid.remove(&record.view.uid);
-        if let Some(siblings) = self.by_namespace.get_mut(&record.view.namespace) {
+        if let Some(siblings) = self.self_chosen.get_mut(&record.view.namespace) {
             siblings.remove(&slot);
             if siblings.is_empty() {
-                self.by_namespace.remove(&record.view.namespace);
+                self.self_chosen.remove(&record.view.namespace);
             }
         }
         Some(record)
@@ -234,4 +248,40 @@ impl<S> JobTable<S> {
     pub fn readable(&mut self, uid: &JobUid) -> bool {
         self.unreadable.remove(uid).is_some()
     }
+}
+
+/// Which statuses list a Pod among those to be tallied: so an event of one Pod costs no look at every Job. `K` names the
+/// status.
+pub(super) struct ListedPods<K>(BTreeSet<(PodUid, K)>);
+
+impl<K> Default for ListedPods<K> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<K: Ord + Copy> ListedPods<K> {
+    pub fn add(&mut self, key: K, lists: &Uncounted) {
+        self.0.extend(uids(lists).map(|uid| (uid.clone(), key)));
+    }
+
+    pub fn remove(&mut self, key: K, lists: &Uncounted) {
+        for uid in uids(lists) {
+            self.0.remove(&(uid.clone(), key));
+        }
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn keys_of(&self, uid: &PodUid, all: RangeInclusive<K>) -> impl Iterator<Item = K> {
+        let (first, last) = all.into_inner();
+        self.0.range((uid.clone(), first)..=(uid.clone(), last)).map(|(_, key)| *key)
+    }
+}
+
+fn uids(lists: &Uncounted) -> impl Iterator<Item = &PodUid> {
+    lists.succeeded.iter().chain(&lists.failed)
 }

@@ -1308,7 +1308,7 @@ fn pods_without_a_controller_cost_nothing_when_others_change() {
     let mut pods: Vec<Value> = ended.chain(running).collect();
     pods.extend([pod("a", "j", 2), pod("b", "j", 3)]);
     let mut probe = started(&[job("j")], &pods);
-    let decided = probe.controller.unclaimed.decided;
+    let decided = probe.controller.unclaimed.decisions;
     assert!(decided >= 100, "{decided}");
     probe.sees(Kind::POD, pod_in("Succeeded", "a", "j", 12));
     assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
@@ -1317,11 +1317,58 @@ fn pods_without_a_controller_cost_nothing_when_others_change() {
     for (nth, revision) in (0..10).map(|nth| (nth, 20 + nth)) {
         probe.sees(Kind::JOB, at(revision, job(&format!("k{nth}"))));
     }
-    assert_eq!(probe.controller.unclaimed.decided, decided, "none of them has changed");
+    assert_eq!(probe.controller.unclaimed.decisions, decided, "none of them has changed");
     // One that a Job selects is found.
     probe.sees(Kind::POD, labelled(loose(released(pod("r7", "j", 40))), "x"));
     probe.sees(Kind::JOB, at(41, selects(job("m"), "x")));
     assert!(probe.asks().contains(&"get jobs ns/m".to_owned()));
+}
+
+/// They would be compared with every Job of their namespace, at each of their events.
+#[test]
+fn a_pod_without_a_controller_is_compared_with_the_jobs_that_may_select_it() {
+    let own = (0..50).map(|nth| job(&format!("k{nth}")));
+    let expression =
+        with(job("e"), "spec/selector", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}));
+    let away = with(selects(job("far"), "x"), "metadata/namespace", "other");
+    let jobs: Vec<Value> = own.chain([selects(job("m"), "x"), expression, away]).collect();
+    let mut probe = started(&jobs, &[]);
+    let compared = |probe: &Probe<JobController>, labels: Value| -> Vec<String> {
+        let pod = with(loose(pod("a", "k0", 5)), "metadata/labels", labels);
+        let pod = PodView::from_json(pod.to_string().as_bytes()).unwrap();
+        let jobs = probe.controller.jobs.may_select(&pod);
+        jobs.map(|(_, record)| record.view.name.to_string()).collect()
+    };
+    assert_eq!(compared(&probe, json!({"app": "none"})), ["m", "e"]);
+    assert_eq!(compared(&probe, json!({UID_LABEL: "uid-k7"})), ["k7", "m", "e"]);
+    assert_eq!(compared(&probe, json!({"controller-uid": "uid-k8", UID_LABEL: "uid-k7"})), ["k7", "k8", "m", "e"]);
+    assert_eq!(compared(&probe, json!({UID_LABEL: "uid-far"})), ["m", "e"]);
+    probe.gone(Kind::JOB, at(20, selects(job("m"), "x")));
+    assert_eq!(compared(&probe, json!({"app": "x"})), ["e"]);
+}
+
+/// Whoever has recorded a Pod is found by the UID of the Pod, as long as it is recorded and no longer.
+#[test]
+fn the_job_that_has_recorded_a_pod_is_known_by_the_pod() {
+    let mut probe = started(&[job("j"), job("k")], &[pod("a", "j", 2), pod("b", "j", 3)]);
+    let known = |probe: &Probe<JobController>| {
+        let pods = ["a", "b"].map(PodUid::new);
+        pods.map(|uid| probe.controller.recorded_by(&uid, "ns").count())
+    };
+    probe.sees(Kind::POD, pod_in("Succeeded", "a", "j", 12));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!((known(&probe), probe.controller.recording.len()), ([0, 0], 1));
+    let recorded = written(&probe, 0, job("j"), 13);
+    probe.answer(0, done(recorded.clone()));
+    assert_eq!((known(&probe), probe.controller.recording.len()), ([1, 0], 0));
+    // Another writer has replaced the list.
+    let uncounted = "status/uncountedTerminatedPods";
+    probe.sees(Kind::JOB, at(14, with(recorded.clone(), uncounted, json!({"failed": ["b"]}))));
+    assert_eq!(known(&probe), [0, 1]);
+    probe.sees(Kind::JOB, at(15, with(recorded.clone(), uncounted, json!({"failed": ["b"], "succeeded": ["a"]}))));
+    assert_eq!(known(&probe), [1, 1]);
+    probe.gone(Kind::JOB, at(16, recorded));
+    assert_eq!((known(&probe), probe.controller.recorded.len()), ([0, 0], 0));
 }
 
 #[test]

@@ -43,8 +43,7 @@ pub(super) struct UnclaimedPods {
     /// Pods that are gone according to a response.
     tombstones: Tombstones<PodUid>,
     /// How often a Pod was decided about.
-    #[cfg(test)]
-    pub decided: usize,
+    pub decisions: u64,
 }
 
 /// Namespace, key and value.
@@ -201,6 +200,12 @@ impl UnclaimedPods {
         self.unsettled.extend(again);
     }
 
+    /// A put-back bug.
+    pub fn unsettle_namespace(&mut self, namespace: &str) {
+        let all = self.uncontrolled.get(namespace).cloned().unwrap_or_default();
+        self.unsettle(&all);
+    }
+
     /// The Pods without a controller that a selector may select: all that have the rarest of its labels.
     pub fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<PodView>> {
         let none = BTreeSet::new();
@@ -225,10 +230,7 @@ impl UnclaimedPods {
             }
             let (_, uid) = self.unsettled.pop_first()?;
             if let Some((pod, _)) = self.pods.get(&uid) {
-                #[cfg(test)]
-                {
-                    self.decided += 1;
-                }
+                self.decisions += 1;
                 return Some(pod.clone());
             }
         }

@@ -93,6 +93,7 @@ pub fn plain_job(change: impl FnOnce(&mut JobSpec, &mut JobStatus)) -> JobView {
         gates: FeatureGates::default(),
         halts_soon: false,
         early_deletion: EarlyDeletion::Nothing,
+        pods_expire: false,
         ttl_after: Default::default(),
         replace_terminating_after: None,
         backoff: BackoffPolicy::default(),

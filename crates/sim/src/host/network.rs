@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use serde_json::Value;
 use tally_core::ids::JobUid;
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::Phase;
@@ -226,7 +227,18 @@ impl<S: Mutation> World<S> {
             self.oracle.laws.told_of_job(&JobUid::new(&job.uid), job.revision(), actor, self.steps);
         }
         self.overhear(host, &request.call, &response.reply);
+        let decisions = |world: &mut Self| world.hosts[host].job_controller().map(|controller| controller.decisions());
+        let before = decisions(self);
         self.heard_of(host, request.id, response, now);
+        if (request.call.kind, request.call.verb) == (Kind::JOB, Verb::MergePatch) {
+            let made = decisions(self).zip(before).map_or(0, |(after, before)| after.saturating_sub(before));
+            if made > 0 {
+                let body: Value = serde_json::from_slice(&request.call.body.text()).unwrap_or_default();
+                let lists = ["succeeded", "failed"].map(|list| &body["status"]["uncountedTerminatedPods"][list]);
+                let written = lists.iter().filter_map(|list| list.as_array()).map(Vec::len).sum();
+                self.oracle.check_decisions(&request.call.namespace, &request.call.name, written, made);
+            }
+        }
     }
 
     /// Put-back bugs that need no wrong code in production: the controller is told more than the network delivers.

@@ -23,16 +23,17 @@ fn goes_early(job: &Job, pod: &Pod) -> bool {
 }
 
 /// When a finished Pod expires by its own TTL (TTL-18).
-fn expired(pod: &Pod) -> Option<Timestamp> {
+pub(super) fn expired(pod: &Pod) -> Option<Timestamp> {
     let ttl: i64 = pod.metadata.annotations.get(POD_TTL)?.parse().ok()?;
     Some(pod.finished_at + Span::from_seconds(ttl))
 }
 
 impl Laws {
-    /// Whether a Job wants some of its Pods to go once they are counted (TTL-14).
+    /// Whether a Job wants some of its Pods to go once they are counted (TTL-14), or a time after their end (TTL-18).
     pub(crate) fn deletes_early(&self, job: &JobUid) -> bool {
-        let job = self.history.jobs.get(job).and_then(|life| life.now());
-        job.and_then(|job| job.metadata.annotations.get(EARLY)).is_some_and(|text| text == "all" || text == "succeeded")
+        let Some(job) = self.history.jobs.get(job).and_then(|life| life.now()) else { return false };
+        let early = job.metadata.annotations.get(EARLY).is_some_and(|text| text == "all" || text == "succeeded");
+        early || job.pod_annotation(POD_TTL).is_some_and(|text| text.parse::<u32>().is_ok())
     }
 
     /// That the Pod is counted is for the oracle to check, which follows every UID.

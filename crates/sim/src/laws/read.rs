@@ -54,6 +54,17 @@ pub(crate) struct JobSpec {
 }
 
 impl Job {
+    /// An annotation that its Pods get.
+    pub(crate) fn pod_annotation(&self, name: &str) -> Option<&CompactString> {
+        self.spec.template.metadata.annotations.get(name)
+    }
+
+    /// Whether its status lists the Pod among those to be tallied.
+    pub(crate) fn lists(&self, pod: &PodUid) -> bool {
+        let lists = &self.status.uncounted_terminated_pods;
+        lists.succeeded.contains(pod) || lists.failed.contains(pod)
+    }
+
     /// Tracked the old way, by the Pods that are there. Exact counts are promised only to the others.
     pub(crate) fn is_legacy(&self) -> bool {
         self.metadata.annotations.get("batch.kubernetes.io/job-tracking").is_some_and(|value| value == "legacy")
@@ -111,7 +122,15 @@ struct Selector {
 
 #[derive(Clone, Debug, Deserialize)]
 struct Template {
+    #[serde(default)]
+    metadata: TemplateMetadata,
     spec: TemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct TemplateMetadata {
+    annotations: Labels,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -4,9 +4,10 @@ use tally_core::ids::JobUid;
 use tally_core::time::{Span, Timestamp};
 
 use super::Laws;
+use super::deletions::expired;
 use super::history::{disrupted, judged};
 use super::policy::Action;
-use super::read::{Job, Pod};
+use super::read::{Job, Phase, Pod};
 use super::times::{deadline, delays, expiry, index_delay, pending_limit};
 
 /// What a refusal during the faults may still cost: the longest delay before the next attempt, and the attempt itself.
@@ -14,8 +15,12 @@ const REFUSED: Span = Span::from_seconds(70);
 /// How late anything may be apart from that.
 const LATE: Span = Span::from_seconds(2);
 
-/// After which a back-off grows no more.
-const MANY_FAILURES: usize = 64;
+/// TTL-19: a finished Pod that nothing needs any more, and that nobody has deleted.
+fn is_free(job: &Job, pod: &Pod) -> bool {
+    let counted = !pod.tracked() && !job.lists(&pod.metadata.uid);
+    let over = job.terminal().is_some() || pod.phase == Phase::Succeeded && !job.is_legacy();
+    pod.ended() && !pod.deleting() && pod.job() == Some(&job.metadata.uid) && counted && over
+}
 
 impl Laws {
     pub(crate) fn heals(&mut self, now: Timestamp) {
@@ -42,6 +47,15 @@ impl Laws {
         let Some(job) = self.history.jobs.get(job).and_then(|life| life.now()) else { return true };
         let gone = self.history.pods_of(&job.metadata.uid).filter(|(_, life)| life.now().is_none());
         gone.flat_map(|(_, life)| life.ever()).any(|pod| pod.failed(job) && pod.finished_at > at)
+    }
+
+    /// At most so many failures can delay a Pod of the Job: those of its Pods, and those that its Pods brought with them.
+    fn failures_ever(&self, job: &Job) -> usize {
+        let failed = |pod: &Pod| pod.failed(job) || self.is_fenced(job, pod);
+        let lives = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
+        let brought = |pod: &Pod| pod.failures_before().0 + pod.failures_before().1;
+        let most = lives().flat_map(|life| life.ever()).map(brought).max().unwrap_or(0);
+        lives().filter(|life| life.ever().any(failed)).count() + most as usize
     }
 
     /// How many Pods the Job has ever had.
@@ -75,11 +89,13 @@ impl Laws {
             let starts = limit.and_then(|limit| waiting.map(|pod| pod.metadata.creation_timestamp + limit).min());
             let starts = starts.map(|at| (at, "pending Pod"));
             let expires = expiry(job).map(|at| (at, "expiry"));
+            let pods_expire = pods().filter(|pod| is_free(job, pod)).filter_map(expired).min();
+            let pods_expire = pods_expire.map(|at| (at, "Pod that expires"));
             let may_create = open && !job.spec.suspend && !closed(&job.metadata.namespace);
             let retry = self.next_try(job, now).filter(|_| may_create && !job.is_legacy());
-            let set_right = if clocks_sane { now } else { healed_at + delays(job, MANY_FAILURES).1 };
+            let set_right = if clocks_sane { now } else { healed_at + delays(job, self.failures_ever(job)).1 };
             let retry = retry.map(|at| (at.max(set_right), "next Pod"));
-            let due = [end, starts, expires, retry].into_iter().flatten().find(|(at, _)| late(*at));
+            let due = [end, starts, expires, pods_expire, retry].into_iter().flatten().find(|(at, _)| late(*at));
             found = found.or(due.map(|due| (job.metadata.name.clone(), due)));
         }
         self.require(found.is_none(), "I20", || {

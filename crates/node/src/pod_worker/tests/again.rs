@@ -50,7 +50,7 @@ fn after_a_restart_of_the_node() {
         pod["status"] = json!({"phase": phase, "startTime": "2023-11-14T22:00:00Z", "containerStatuses": containers});
         let bench = Bench::new(pod, &found);
         let log = bench.log.join(", ");
-        assert!(log == expected || log == format!("{expected}"), "{policy} {containers} {found:?}: {log}");
+        assert_eq!(log, expected, "{policy} {containers} {found:?}");
     }
 }
 

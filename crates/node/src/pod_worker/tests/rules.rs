@@ -146,7 +146,7 @@ fn a_path_that_cannot_be_filled_in_is_waited_for() {
     let spec = json!({
         "restartPolicy": "Never", "containers": [with(container("c"), mounts)], "volumes": [{"name": "v"}],
     });
-    let bench = check(spec, "+1s", "!Failed, Pending[c=CreateContainerConfigError]");
+    let bench = check(spec, "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
     assert!(bench.waits_for().contains("missing value for \"NOBODY\""), "{}", bench.waits_for());
 }
 
@@ -158,7 +158,7 @@ fn a_volume_at_the_root_is_refused() {
         let spec = json!({
             "restartPolicy": "Never", "containers": [with(container("c"), mounts)], "volumes": [{"name": "v"}],
         });
-        let bench = check(spec, "+1s", "!Failed, Pending[c=CreateContainerConfigError]");
+        let bench = check(spec, "+1s", "prepare, !Failed, Pending[c=CreateContainerConfigError]");
         assert!(bench.waits_for().contains("a volume cannot be mounted at /"), "{}", bench.waits_for());
     }
 }
@@ -448,14 +448,14 @@ fn what_is_missing_is_waited_for() {
     check(
         with(one("Never"), json!({"volumes": volume})),
         "+1s settings +60s c=0",
-        "!FailedMount, Pending[c=ContainerCreating], !FailedMount, !FailedMount, start c/0, \
+        "!FailedMount, Pending[c=ContainerCreating], !FailedMount, !FailedMount, prepare, start c/0, \
          Running[c=Ready], Succeeded[c=0]",
     );
     // And updated when it changes.
     let mut bench = Bench::with(pod(with(one("Never"), json!({"volumes": volume}))), &[], false);
     bench.log.clear();
     let bench = run(bench, "settings +1s +59s +3s other-settings +60s");
-    assert_eq!(bench.log.join(", "), "Pending[c=ContainerCreating], start c/0, Running[c=Ready], prepare");
+    assert_eq!(bench.log.join(", "), "Pending[c=ContainerCreating], prepare, start c/0, Running[c=Ready], prepare");
     let volume = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]);
     let bench =
         check(with(one("Never"), json!({"volumes": volume})), "+600s", "!FailedMount, Pending[c=UnsupportedVolume]");
@@ -529,7 +529,7 @@ fn a_null_says_nothing() {
     let mut own = container("c");
     nothing.iter().for_each(|field| own[*field] = Value::Null);
     let spec = json!({"restartPolicy": "Never", "volumes": volumes, "containers": [own], "initContainers": null});
-    check(spec, "c=0", "start c/0, Succeeded[c=0]");
+    check(spec, "c=0", "prepare, start c/0, Succeeded[c=0]");
 }
 
 #[test]
