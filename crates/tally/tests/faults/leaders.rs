@@ -27,7 +27,7 @@ async fn what_two_leaders_make_is_made_and_counted_once() {
     let (runs, completions, parallelism) = setting("TALLY_FAULT_RUNS").map_or(SHORT, |runs| (runs, FULL.0, FULL.1));
     let cluster = Cluster::start().await;
     let truth = Truth::begin(&cluster.api).await;
-    let lead = |name| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
+    let lead = |name: &str| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
     let mut leaders = [lead("left"), lead("right")];
     for leader in &mut leaders {
         leader.until("ready", |leader| leader.said().contains("metrics are at") && leader.get("/readyz").0 == 200);
@@ -88,7 +88,7 @@ async fn what_leaders_that_are_stopped_make_late_does_no_work_twice() {
     let rounds = setting("TALLY_FAULT_RUNS").unwrap_or(2) as usize;
     let cluster = Cluster::start().await;
     let truth = Truth::begin(&cluster.api).await;
-    let lead = |name| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
+    let lead = |name: &str| Controller::start(&cluster.kubeconfig(), name, &["--leader-elect=false"]);
     let mut leaders = [lead("left"), lead("middle"), lead("right")];
     for leader in &mut leaders {
         leader.until("ready", |leader| leader.said().contains("metrics are at") && leader.get("/readyz").0 == 200);
