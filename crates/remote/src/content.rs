@@ -1,4 +1,4 @@
-//! In which form objects come and go: JSON, or protobuf, which costs an API server less to read and to write (API-42).
+//! In which form objects come and go: JSON, or protobuf, which costs an API server less to read and to write (decision 0014).
 //!
 //! The schema of `tally-api` is older than some server: a field that it does not contain is lost when an object is read from
 //! protobuf. So only kinds are read in protobuf whose objects nobody writes back, whole or in part ([`IN_PROTOBUF`]), and an
