@@ -24,6 +24,7 @@
 //! - X1: a Job that stands still is explained (`explained.rs`).
 //! - E1: no event is recorded more often than it happened (`heal.rs`).
 //! - M1: a controller writes only to the Jobs of its own manager (`world.rs`).
+//! - C1: cost follows change: an answered status write leads to no look at Pods that the Job has not recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
