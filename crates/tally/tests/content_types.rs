@@ -449,7 +449,8 @@ async fn the_controller_runs_jobs_in_both_forms_and_replaces_nothing_but_its_lea
     let has_protobuf = "the server has protobuf";
     let doubts = ["no longer as protobuf", "what became of a request", "does not accept protobuf"];
     for (name, options, expected) in [
-        ("by-default", &[][..], true),
+        ("by-default", &[][..], false),
+        ("in-either", &["--kube-api-content-type", "auto"], true),
         ("in-json", &["--kube-api-content-type", "application/json"], false),
         ("in-protobuf", &["--kube-api-content-type=application/vnd.kubernetes.protobuf"], false),
     ] {
@@ -465,5 +466,5 @@ async fn the_controller_runs_jobs_in_both_forms_and_replaces_nothing_but_its_lea
         writes += usize::from(event["verb"] == "patch" && resource == "jobs");
         assert!(event["verb"] != "update" || resource == "leases", "{event}");
     }
-    assert!(writes >= 3, "the log contains what the controller wrote:\n{text}");
+    assert!(writes >= 4, "the log contains what the controller wrote:\n{text}");
 }
