@@ -297,9 +297,10 @@ impl<S: Mutation> JobController<S> {
         out.requests
     }
 
-    /// How often it was decided which Job a Pod without a controller is for: to check that it is not done for nothing.
+    /// How often it was decided which Job a Pod without a controller is for, those included that wait for the stream of Jobs:
+    /// to check that it is not done for nothing.
     pub fn decisions(&self) -> u64 {
-        self.unclaimed.decisions
+        self.unclaimed.decisions + self.unclaimed.undecided() as u64
     }
 
     /// Unfinished Jobs with a ledger, Pods in ledgers, unclaimed Pods, requests in flight: to monitor memory.

@@ -221,6 +221,11 @@ impl UnclaimedPods {
         self.pods.get(uid).map(|(pod, _)| pod)
     }
 
+    /// The number of Pods that are still to be decided about.
+    pub fn undecided(&self) -> usize {
+        self.unsettled.len()
+    }
+
     /// The next Pod to be decided about: the Job stream, observed up to `jobs_at`, has reached its revision.
     pub fn pop_unsettled(&mut self, jobs_at: Revision) -> Option<Arc<PodView>> {
         loop {
