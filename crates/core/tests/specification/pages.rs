@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::citations::is_of_scenarios;
+
 const INDEX: &str = "README.md";
 const UNTESTED: &str = "untested.md";
 
@@ -151,9 +153,7 @@ pub fn rows(text: &str) -> Result<BTreeSet<String>, String> {
     let mut rows = BTreeSet::new();
     for line in text.lines() {
         let Some((id, _)) = line.strip_prefix("| ").and_then(|line| line.split_once(" |")) else { continue };
-        let number = id.strip_prefix(|letter: char| letter.is_ascii_uppercase()).unwrap_or_default();
-        let is_id = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        if is_id && !rows.insert(id.to_owned()) {
+        if is_of_scenarios(id) && !rows.insert(id.to_owned()) {
             return Err(id.to_owned());
         }
     }

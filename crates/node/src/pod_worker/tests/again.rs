@@ -445,7 +445,7 @@ fn a_clock_that_is_set_back_delays_nothing_of_a_pod() {
     bench.log.clear();
     bench.machine.recover(&[], bench.now);
     bench.settle();
-    assert_eq!(bench.log.join(", "), "prepare, start c/1");
+    assert_eq!(bench.log.join(", "), "start c/1");
 }
 
 /// The start of the Pod was stored by a clock that was ahead, and this node has been started since.
