@@ -19,7 +19,7 @@ use crate::pod::PodView;
 use crate::policy::{FailurePolicy, SuccessPolicy};
 use crate::selector::Selector;
 use crate::time::{Span, Timestamp};
-use crate::view::{ViewError, null_default, required_uid, revision};
+use crate::view::{ViewError, if_usual, null_default, required_uid, revision};
 
 /// The value of `spec.managedBy` that names the built-in controller: such Jobs are ours although the field is set.
 pub const RESERVED_MANAGER: &str = "kubernetes.io/job-controller";
@@ -437,8 +437,9 @@ struct WireSpec<'a> {
 
 #[derive(Deserialize, Default)]
 struct WireTemplate {
-    #[serde(default, deserialize_with = "null_default")]
-    metadata: WireTemplateMeta,
+    /// What is wrong with metadata that makes no sense is said when a Pod is made of it.
+    #[serde(default, deserialize_with = "if_usual")]
+    metadata: Option<WireTemplateMeta>,
     #[serde(default, deserialize_with = "null_default")]
     spec: WireTemplateSpec,
 }
@@ -493,7 +494,8 @@ impl WireJob<'_> {
         let template = serde_json::from_str::<Option<WireTemplate>>(spec.template.get())
             .map_err(|source| ViewError::field("Job", &name, "spec.template", &source))?
             .unwrap_or_default();
-        let pods_expire = template.metadata.annotations.pod_ttl.as_deref().and_then(lifetime::ttl_seconds).is_some();
+        let pod_ttl = template.metadata.and_then(|metadata| metadata.annotations.pod_ttl);
+        let pods_expire = pod_ttl.as_deref().and_then(lifetime::ttl_seconds).is_some();
         // DEFAULT-1: a work queue has a parallelism and no completions; if neither is set, both are 1.
         let (parallelism, completions) = match (spec.parallelism, spec.completions) {
             (None, None) => (1, Some(1)),

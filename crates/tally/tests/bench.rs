@@ -9,8 +9,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn bench(directory: &Path, arguments: &[&str]) -> Output {
+    // GNU parallel, which is measured where it is installed, writes to the home directory.
+    let home = tally_testing::scratch();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
-    command.arg("bench").args(arguments).current_dir(directory).env("HOME", directory).output().unwrap()
+    command.arg("bench").args(arguments).current_dir(directory).env("HOME", home.path()).output().unwrap()
 }
 
 fn lines(said: &Output) -> Vec<Value> {

@@ -1356,10 +1356,10 @@ fn the_job_that_has_recorded_a_pod_is_known_by_the_pod() {
         pods.map(|uid| probe.controller.recorded_by(&uid, "ns").count())
     };
     probe.sees(Kind::POD, pod_in("Succeeded", "a", "j", 12));
-    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    assert_eq!(probe.asks(), ["create pods ns/", "merge jobs ns/j/status"]);
     assert_eq!((known(&probe), probe.controller.recording.len()), ([0, 0], 1));
-    let recorded = written(&probe, 0, job("j"), 13);
-    probe.answer(0, done(recorded.clone()));
+    let recorded = written(&probe, 1, job("j"), 13);
+    probe.answer(1, done(recorded.clone()));
     assert_eq!((known(&probe), probe.controller.recording.len()), ([1, 0], 0));
     // Another writer has replaced the list.
     let uncounted = "status/uncountedTerminatedPods";

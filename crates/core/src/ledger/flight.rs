@@ -63,11 +63,21 @@ pub(super) struct Flight {
 pub(super) enum Wish {
     /// It contains a decision.
     AtOnce,
-    /// Pods have finished or have been released. `full`: one write cannot contain more of them, or no more are to come.
-    /// `crowded`: requests wait for their turn.
-    Accounting { full: bool, crowded: bool },
+    /// Pods have finished or have been released.
+    Accounting(News),
     /// Only the live counts differ. Creations in flight will change them again.
     LiveCounts { creating: Option<CreationTimes> },
+}
+
+/// What there is to account for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News {
+    /// As much as one write can contain.
+    Full,
+    /// No Pod runs or is being created: more would be long in coming.
+    Last,
+    /// More is to come. `crowded`: requests wait for their turn.
+    Growing { crowded: bool },
 }
 
 impl Flight {
@@ -98,11 +108,14 @@ impl Flight {
     /// Until when the write must be delayed, if at all.
     pub fn pace(&self, now: Timestamp, wish: Wish) -> Option<Timestamp> {
         let since = |span: Span| self.last_write_at.map(|at| at + span);
-        let busy = self.last_batch >= BUSY_BATCH || self.writes_in_a_row >= BUSY_WRITES;
+        let often = self.writes_in_a_row >= BUSY_WRITES;
+        let busy = often || self.last_batch >= BUSY_BATCH;
         let wait_until = match wish {
-            Wish::AtOnce | Wish::Accounting { full: true, .. } => None,
-            Wish::Accounting { full: false, crowded: true } => since(CROWDED_INTERVAL),
-            Wish::Accounting { full: false, crowded: false } => since(BUSY_INTERVAL).filter(|_| busy),
+            Wish::AtOnce | Wish::Accounting(News::Full) => None,
+            // A Job that runs one Pod after the other is at this point again and again.
+            Wish::Accounting(News::Last) => since(BUSY_INTERVAL).filter(|_| often),
+            Wish::Accounting(News::Growing { crowded: true }) => since(CROWDED_INTERVAL),
+            Wish::Accounting(News::Growing { crowded: false }) => since(BUSY_INTERVAL).filter(|_| busy),
             // While a large Job creates one batch after the other, its status is written now and then all the same.
             Wish::LiveCounts { creating: Some(CreationTimes { last, since }) } => {
                 let waits_since = self.last_write_at.map_or(since, |at| at.max(since));
@@ -160,9 +173,10 @@ mod tests {
 
     #[test]
     fn writes_come_at_once_until_there_are_many() {
-        let accounting = Wish::Accounting { full: false, crowded: false };
-        let full = Wish::Accounting { full: true, crowded: true };
-        let crowded = Wish::Accounting { full: false, crowded: true };
+        let accounting = Wish::Accounting(News::Growing { crowded: false });
+        let full = Wish::Accounting(News::Full);
+        let last = Wish::Accounting(News::Last);
+        let crowded = Wish::Accounting(News::Growing { crowded: true });
         for (writes, batch, wish, expected) in [
             (&[][..], 1, accounting, None),
             (&[400], 1, accounting, None),
@@ -180,6 +194,10 @@ mod tests {
             // Decisions and full writes are not delayed.
             (&[360, 370, 380, 390, 400], 16, Wish::AtOnce, None),
             (&[360, 370, 380, 390, 400], 16, full, None),
+            // The last accounting is not delayed by a large batch, but not written again and again.
+            (&[400], 16, last, None),
+            (&[360, 370, 380, 390, 400], 1, last, Some(450)),
+            (&[160, 210, 260, 310, 360], 1, last, None),
             // While requests of other Jobs wait.
             (&[], 1, crowded, None),
             (&[400], 1, crowded, Some(900)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::classification::Flag;
 use super::entry::Standing;
-use super::flight::{StatusInFlight, Wish};
+use super::flight::{News, StatusInFlight, Wish};
 use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
@@ -62,9 +62,13 @@ impl<S: Mutation> Ledger<S> {
         let wish = if decides || finishes || suspends {
             Wish::AtOnce
         } else if urgent {
-            // When no Pod runs or is created, more news would be long in coming.
-            let ends = self.counts.of(Flag::Active) == 0 && self.creations.times().is_none();
-            Wish::Accounting { full: ends || news >= self.limits.uncounted, crowded: horizon.crowded }
+            Wish::Accounting(if news >= self.limits.uncounted {
+                News::Full
+            } else if self.counts.of(Flag::Active) == 0 && self.creations.times().is_none() {
+                News::Last
+            } else {
+                News::Growing { crowded: horizon.crowded }
+            })
         } else {
             Wish::LiveCounts { creating: self.creations.times() }
         };
