@@ -13,8 +13,9 @@ use tally_value::{SharedView, Value};
 use crate::text::{self, PlacedPart, metadata};
 
 /// The last writes are kept for their readers, also those of objects that were written again since. A controller that is this
-/// far behind, a fifth of a second of the most writes, reads texts.
-const LAST_WRITES: usize = 4096;
+/// far behind, a twentieth of a second of the most writes, reads texts. More would be slower: what was made longer ago has left
+/// the caches of the processor.
+const LAST_WRITES: usize = 1024;
 /// Of the writes before, those of objects that will be written again are kept for that, up to so many bytes of text: of 10,000
 /// Pods. A tree takes two to three times the memory of its text, less what it shares with others; of a Pod that was made from
 /// a template, most of it.

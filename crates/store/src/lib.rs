@@ -59,7 +59,7 @@ pub struct StoreOptions {
     /// second, and costs 4 MB.
     pub history: usize,
     /// Bytes of replaced and deleted objects that those events keep alive. This bounds memory when the objects are
-    /// large.
+    /// large. The default covers the last 10,000 writes of Pods.
     pub history_bytes: usize,
     /// Writes that may wait for the disk; more are refused as [`WriteError::Overloaded`]. Otherwise the queue would
     /// grow until the callers of its last writes have timed out.
@@ -75,7 +75,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
             history: 100_000,
-            history_bytes: 64 * 1024 * 1024,
+            history_bytes: 32 * 1024 * 1024,
             queue: 8192,
             queue_bytes: 64 * 1024 * 1024,
             engine_buffer: 32 * 1024 * 1024,

@@ -174,6 +174,31 @@ fn what_needs_no_conforming_is_left_as_it_is_by_conforming() {
 }
 
 #[test]
+fn the_first_status_of_a_pod_needs_no_conforming() {
+    let pods = catalog::find("", "v1", "pods").unwrap();
+    let mut pod = pod();
+    pod.as_object_mut().unwrap().remove("status");
+    let stored = conform_object(pods, pod, FieldValidation::Strict).unwrap().object;
+    let time = "2026-01-02T03:04:05Z";
+    let none: Value = json!(null);
+    let condition =
+        |name: &str| json!({"type": name, "status": "True", "lastProbeTime": none, "lastTransitionTime": time});
+    let terminated =
+        json!({"exitCode": 0, "reason": "Completed", "startedAt": time, "finishedAt": time, "containerID": "x"});
+    let container = json!({
+        "name": "c", "image": "i", "imageID": "", "ready": false, "started": false, "restartCount": 0, "lastState": {},
+        "state": {"terminated": terminated},
+    });
+    let status = json!({
+        "phase": "Succeeded", "startTime": time, "containerStatuses": [container],
+        "conditions": ["Initialized", "Ready", "PodScheduled"].map(condition),
+    });
+    let patch = json!({"metadata": {"uid": stored["metadata"]["uid"]}, "status": status});
+    let merged = merged_tree(pods, PatchKind::Strategic, &stored, &patch).unwrap().unwrap_or_else(|| panic!("{patch}"));
+    assert_eq!(merged["status"]["conditions"][0], condition("Initialized"));
+}
+
+#[test]
 fn a_status_of_a_job_needs_no_conforming() {
     let jobs = catalog::find("batch", "v1", "jobs").unwrap();
     let job = json!({
