@@ -41,9 +41,9 @@ impl Patch for JsonNode<'_> {
 }
 
 /// Whether the result of a patch to a conformed object conforms: only what the patch names can have changed. Removes what
-/// conforming leaves out, such as a list without items, and adds what it always shows to new items of lists. `directives`:
-/// the names that begin with `$` are those of a strategic merge patch.
-pub fn settle_where_patched(structure: &Struct, object: &mut Map, patch: &impl Patch, directives: bool) -> bool {
+/// conforming leaves out, such as a list without items. `directives`: the names that begin with `$` are those of a strategic
+/// merge patch.
+pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &impl Patch, directives: bool) -> bool {
     let Some(mut fields) = patch.fields() else { return false };
     let all_conform = fields.all(|(given_name, given)| {
         let (name, is_directive) = match given_name.strip_prefix('$') {
@@ -61,48 +61,17 @@ pub fn settle_where_patched(structure: &Struct, object: &mut Map, patch: &impl P
             && given.fields().is_some()
         {
             let Some(Value::Object(inner)) = object.get_mut(name) else { return false };
-            return settle_where_patched(schema().get(*id), inner, given, directives);
+            return leave_out_where_patched(schema().get(*id), inner, given, directives);
         }
         let is_left_out = is_left_out(field, value) && !field.shows_zero() && is_conformed_value(&field.ty, value);
         if is_left_out {
             object.remove(name);
         }
-        is_left_out
-            || object.get(name).is_some_and(|value| is_conformed_field(field, value))
-            || object.get_mut(name).is_some_and(|value| shows_zeros_conformed(field, value))
+        is_left_out || object.get(name).is_some_and(|value| is_conformed_field(field, value))
     });
     // The patch may have made the structure, without the fields that are always shown.
     let mut shown = structure.zero().as_object().into_iter().flat_map(Map::keys);
     all_conform && shown.all(|name| object.contains_key(name))
-}
-
-/// Adds the fields that are always shown to the items of a list, if it conforms then: a strategic merge drops
-/// `lastProbeTime: null` from a new item.
-fn shows_zeros_conformed(field: &Field, value: &mut Value) -> bool {
-    let (Shape::List(item), Value::Array(items)) = (&field.ty.shape, &*value) else { return false };
-    let mut items = items.clone();
-    items.iter_mut().for_each(|value| show_zeros(item, value));
-    let shown = Value::Array(items);
-    let is_conformed = is_conformed_field(field, &shown);
-    if is_conformed {
-        *value = shown;
-    }
-    is_conformed
-}
-
-fn show_zeros(ty: &Type, value: &mut Value) {
-    let (Shape::Struct(id), Value::Object(object)) = (&ty.shape, value) else { return };
-    let structure = schema().get(*id);
-    for (name, inner) in object.iter_mut() {
-        if let Some(field) = structure.field(name) {
-            show_zeros(&field.ty, inner);
-        }
-    }
-    for (name, zero) in structure.zero().as_object().into_iter().flatten() {
-        if !object.contains_key(name) {
-            object.insert(name.clone(), zero.clone());
-        }
-    }
 }
 
 fn is_conformed_field(field: &Field, value: &Value) -> bool {

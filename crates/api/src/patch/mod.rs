@@ -19,7 +19,7 @@ use std::fmt::Write;
 use tally_value::{Map, Text, Value};
 
 use crate::decode::conform::{MAX_TOLD, Words, conform};
-use crate::decode::conformed::{Patch, settle_where_patched};
+use crate::decode::conformed::{Patch, leave_out_where_patched};
 use crate::decode::json::{self, JsonNode};
 use crate::decode::{Decoded, Sent, accept, bad_patch, patch_result};
 use crate::kinds::Resource;
@@ -94,7 +94,7 @@ fn needs_no_conforming(structure: &Struct, value: &mut Value, patch: &impl Patch
     // What a patch says about the kind of the object is checked or ignored, depending on the kind of patch.
     let is_kind = |name: &str| matches!(name.rsplit('/').next(), Some("apiVersion" | "kind"));
     let names_kind = patch.fields().is_some_and(|mut all| all.any(|(name, _)| is_kind(name)));
-    !names_kind && settle_where_patched(structure, object, patch, directives)
+    !names_kind && leave_out_where_patched(structure, object, patch, directives)
 }
 
 /// What a patch does not name: fields of the object, and fields of the parts that it names.

@@ -132,9 +132,14 @@ fn merge_entry(original: &mut Object, mut key: Text, value: Value, place: MapSch
     }
     let Some(place_of_old) = original.get_mut(&key) else {
         // There is nothing to merge with, or to delete from.
-        if !deletes && let Some(new) = cleaned(value) {
-            original.insert(key, new);
-        }
+        let new = if deletes {
+            None
+        } else if is_as_shown(place, &key, &value) {
+            Some(value)
+        } else {
+            cleaned(value)
+        };
+        original.extend(new.map(|new| (key, new)));
         return Ok(());
     };
     let merged = match (std::mem::take(place_of_old), value) {
@@ -429,6 +434,19 @@ fn is_clean(value: &Value) -> bool {
         Value::Array(items) => items.iter().all(is_clean),
         _ => true,
     }
+}
+
+/// Whether a list contains no directive, and `null` only where conforming would add it, as in the `lastProbeTime` of conditions.
+fn is_as_shown(place: MapSchema, name: &str, list: &Value) -> bool {
+    let MapSchema::Struct(structure) = place else { return false };
+    let (Some(field), Value::Array(items)) = (structure.field(name), list) else { return false };
+    let Shape::List(item) = &field.ty.shape else { return false };
+    let MapSchema::Struct(item) = MapSchema::of(item) else { return false };
+    let shows_null = |name: &str| item.field(name).is_some_and(|field| field.shows_zero() && field.ty.zero().is_null());
+    let is_shown = |(name, value): (&Text, &Value)| {
+        if value.is_null() { shows_null(name) } else { name != DIRECTIVE && is_clean(value) }
+    };
+    items.iter().all(|value| value.as_object().is_some_and(|object| object.iter().all(is_shown)))
 }
 
 /// In a new value there is nothing that `null` could remove.
