@@ -423,6 +423,34 @@ fn gang_scheduling_is_refused_with_a_sentence() {
     assert!(ignored.expect_err("refused all the same").message.contains(why));
 }
 
+/// GANG-5: the schema has this field, and the Kubernetes release that Tally follows drops it without a word.
+#[test]
+fn a_scheduling_group_is_refused_in_pods_and_in_templates() {
+    let why =
+        "schedulingGroup: gang scheduling is not supported; remove the field to have the Pods scheduled one by one";
+    let spec = |group: Value| json!({"spec": {"schedulingGroup": group}});
+    let job = |group: Value| json!({"spec": {"template": spec(group)}});
+    for group in [json!({}), json!({"podGroupName": "g"}), json!("g")] {
+        unfit("pods", spec(group.clone()), &format!("spec.{why}"));
+        unfit("jobs", job(group.clone()), &format!("spec.template.spec.{why}"));
+        let cron = json!({"spec": {"jobTemplate": job(group)}});
+        unfit("cronjobs", cron, &format!("spec.jobTemplate.spec.template.spec.{why}"));
+    }
+    let unset = read("jobs", &job(Value::Null).to_string()).expect("no value");
+    assert_eq!((unset.warnings.len(), unset.object["spec"]["template"]["spec"].get("schedulingGroup")), (0, None));
+    // As a tree from a controller of the same process, and in protobuf.
+    let mut whole = spec(json!({"podGroupName": "g"}));
+    whole["apiVersion"] = "v1".into();
+    whole["kind"] = "Pod".into();
+    let tree = decode(resource("pods"), &whole, Format::Json, FieldValidation::Strict);
+    let structure = tally_api::protobuf::structure("v1", "Pod").unwrap();
+    let document = tally_api::protobuf::object(structure, "v1", "Pod", &whole);
+    let message = decode(resource("pods"), document.as_slice(), Format::Protobuf, FieldValidation::Strict);
+    for refused in [tree, message] {
+        assert!(refused.expect_err("refused").message.contains(why));
+    }
+}
+
 #[test]
 fn no_more_than_a_hundred_unknown_fields_are_told() {
     let fields: Map = (0..250).map(|number| (format!("x{number}"), json!(1))).collect();
@@ -577,8 +605,9 @@ fn fitting(ty: &'static Type, depth: u32) -> BoxedStrategy<Value> {
             .prop_map(|map| Value::Object(map.into_iter().collect()))
             .boxed(),
         Shape::Struct(id) => {
-            let fields = schema().get(*id).fields.iter();
-            let fields: Vec<_> = fields
+            let structure = schema().get(*id);
+            let accepted = structure.fields.iter().filter(|field| structure.refuses(field.name).is_none());
+            let fields: Vec<_> = accepted
                 .map(|field| {
                     let value = prop_oneof![3 => Just(None), 1 => fitting(&field.ty, depth - 1).prop_map(Some)];
                     value.prop_map(|value| value.map(|value| (field.name.to_owned(), value)))

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
-use tally_api::protobuf::{self, ListMessage};
+use tally_api::protobuf;
 use tally_api::schema::Struct;
 use tally_runtime::controller::{Body, Call, Kind, Object, Verb};
 use tally_value::{Map, SharedView, Value};
@@ -172,9 +172,10 @@ pub fn read_list(body: &[u8]) -> Result<List, ProtobufError> {
         return Ok(List { kind, metadata: Map::new(), items: Vec::new() });
     };
     let structure = structure(envelope.api_version, item)?;
-    let ListMessage { metadata, items } = protobuf::read_list(envelope.raw).map_err(ProtobufError::Message)?;
-    let read = |item| protobuf::read_shown(structure, item).map(with_text).map_err(ProtobufError::Message);
-    Ok(List { metadata, items: items.into_iter().map(read).collect::<Result<_, _>>()?, kind })
+    let mut list = protobuf::read_list(envelope.raw).map_err(ProtobufError::Message)?;
+    let items = list.read_items(structure).map(|item| item.map(with_text)).collect::<Result<_, _>>();
+    let items = items.map_err(ProtobufError::Message)?;
+    Ok(List { metadata: std::mem::take(&mut list.metadata), items, kind })
 }
 
 fn structure(api_version: &str, kind: &str) -> Result<&'static Struct, ProtobufError> {

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BytesMut};
 use tally_api::protobuf;
-use tally_runtime::driver::api::{StreamEvent, WatchError};
+use tally_runtime::driver::api::StreamEvent;
 
 use crate::content;
 use crate::lines::{LONGEST_EVENT, event_of};
@@ -10,21 +10,28 @@ use crate::lines::{LONGEST_EVENT, event_of};
 /// A frame begins with its length in four bytes, the most significant first.
 const LENGTH: usize = 4;
 
+const TOO_LONG: &str = "an event of the stream is too long";
+
 #[derive(Default)]
 pub struct Frames {
     buffer: BytesMut,
+    /// The first event has been received completely.
+    begun: bool,
 }
 
 impl Frames {
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), WatchError> {
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), String> {
         self.buffer.extend_from_slice(piece);
         // Checked before the frame has come: of a stream that is none, nothing is kept.
         match self.length() {
-            Some(length) if length > LONGEST_EVENT => {
-                Err(WatchError::Broken("an event of the stream is too long".to_owned()))
-            }
+            Some(length) if length > LONGEST_EVENT => Err(TOO_LONG.to_owned()),
             _ => Ok(()),
         }
+    }
+
+    /// Nothing has been received but a part of the first frame.
+    pub fn breaks_off_at_once(&self) -> bool {
+        !self.begun && !self.buffer.is_empty()
     }
 
     /// Of the frame at the beginning.
@@ -39,11 +46,12 @@ impl Frames {
         let length = self.length()?;
         if length > LONGEST_EVENT {
             self.buffer.clear();
-            return Some(Err("an event of the stream is too long".to_owned()));
+            return Some(Err(TOO_LONG.to_owned()));
         }
         if self.buffer.len() - LENGTH < length {
             return None;
         }
+        self.begun = true;
         self.buffer.advance(LENGTH);
         let frame = self.buffer.split_to(length);
         let event = event(&frame);
@@ -65,6 +73,7 @@ fn event(frame: &[u8]) -> Result<StreamEvent, String> {
 mod tests {
     use proptest::prelude::*;
     use tally_runtime::controller::Object;
+    use tally_runtime::driver::api::WatchError;
     use tally_value::{Value, json};
 
     use super::*;
@@ -169,7 +178,7 @@ mod tests {
         frames.push(&[0]).unwrap();
         assert!(frames.next().is_some(), "it is read, and is no event");
         let broken = Frames::default().push(&length(LONGEST_EVENT + 1));
-        assert!(matches!(broken, Err(WatchError::Broken(why)) if why.contains("too long")));
+        assert!(matches!(broken, Err(why) if why.contains("too long")));
         assert_eq!(all(&[b"<html>"]), ["too long"]);
         // The second frame of a piece.
         let two = [&frame("ADDED", &pod("a", json!({})))[..], &length(LONGEST_EVENT + 1)].concat();

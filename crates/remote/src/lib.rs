@@ -27,6 +27,7 @@ use hyper::body::Incoming;
 use tally_core::ids::Revision;
 use tally_runtime::controller::{Call, Object, Refusal, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
+use tally_runtime::response::refuses_form;
 use tower::ServiceExt;
 
 pub use answer::ListError;
@@ -187,7 +188,7 @@ impl Remote {
         let ask = |accept| request::page(call, fields, accept, token).map_err(|error| broken(error.to_string()));
         let accept = request::accept(self.0.content.accept(call.kind), metadata_only);
         let mut answer = self.ask(ask(accept)?).await.map_err(PageError::Failed)?;
-        if self.note_refused_form(answer.code, &Form { accept, document: None }) {
+        if self.note_refused_form(&answer, &Form { accept, document: None }) {
             answer = self.ask(ask(content::JSON)?).await.map_err(PageError::Failed)?;
         }
         if answer.code != 200 {
@@ -225,8 +226,11 @@ impl Remote {
     }
 
     /// Whether the server refused a request because there was protobuf in it, or asked for. That is remembered.
-    fn note_refused_form(&self, code: u16, form: &Form) -> bool {
-        match code {
+    fn note_refused_form(&self, answer: &RawResponse, form: &Form) -> bool {
+        if !matches!(answer.code, 406 | 415) || !refuses_form(answer.code, &self.object_of(answer)) {
+            return false;
+        }
+        match answer.code {
             406 if form.accept == content::PROTOBUF_OR_JSON => self.0.content.read_json_only("the server answered 406"),
             415 if form.document.is_some() => self.0.content.was_not_accepted(),
             _ => return false,
@@ -238,7 +242,7 @@ impl Remote {
     async fn send(&self, call: &Call) -> Result<RawResponse, SendError> {
         let form = self.0.content.form(call);
         let answer = self.ask(request::in_form(call, &form)?).await?;
-        if !self.note_refused_form(answer.code, &form) {
+        if !self.note_refused_form(&answer, &form) {
             return Ok(answer);
         }
         // The server looks at the form of a request before it carries it out, so that it was certainly not carried out.

@@ -12,7 +12,7 @@ use tally_runtime::controller::{Call, Kind, Reply, Stream, Verb};
 use tally_runtime::driver::api::{Api, Events, Start, StreamEvent, WatchError};
 use tokio::net::TcpListener;
 
-use crate::content::{Content, PROTOBUF};
+use crate::content::{Content, Form, JSON, PROTOBUF, PROTOBUF_OR_JSON};
 use crate::fake::{remote, server, server_of};
 use crate::{ContentType, Remote};
 
@@ -254,5 +254,107 @@ async fn a_bad_frame_after_a_good_one_ends_the_stream() {
             heard.len() == 2 && heard[0].contains(r#""name":"1""#) && heard[1].starts_with("broken "),
             "{bad:?}: {heard:?}"
         );
+    }
+}
+
+/// A server, or a proxy, that names protobuf and sends something else would break every watch.
+#[tokio::test]
+async fn garbage_instead_of_the_first_event_of_a_watch_ends_protobuf() {
+    for garbage in [&b"<html>"[..], b"\xff\xff\xff\xff", b"\0\0\0\x02\xff\xff", b"\0\0\0\x09short", b"\0\0"] {
+        let (remote, asked) = server_of(PROTOBUF, move |_| Some((200, Bytes::from_static(garbage)))).await;
+        let told = all(&remote, Stream::of(Kind::POD), STATE).await.unwrap();
+        assert!(told.len() == 1 && told[0].starts_with("broken "), "{garbage:?}: {told:?}");
+        assert!(remote.0.content.form(&Call::new(Verb::Create, Kind::POD, "ns", "p")) == Form::JSON, "{garbage:?}");
+        let _ = all(&remote, Stream::of(Kind::POD), STATE).await;
+        let asked: Vec<bool> = asked.lock().unwrap().iter().map(|asked| asked.contains("protobuf")).collect();
+        assert_eq!(asked, [true, false], "{garbage:?}");
+    }
+}
+
+/// Streams end at any time: before their first event, and between events or within a later one.
+#[tokio::test]
+async fn a_watch_that_ends_does_not_end_protobuf() {
+    let pod = tally_value::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "1"}});
+    let mut event = Vec::new();
+    tally_api::protobuf::event("ADDED", &tally_api::protobuf::document(&pod).unwrap(), &mut event);
+    for body in [vec![], event.clone(), [&event[..], &event[..20]].concat()] {
+        let body = Bytes::from(body);
+        let (remote, _) = server_of(PROTOBUF, move |_| Some((200, body.clone()))).await;
+        let told = all(&remote, Stream::of(Kind::POD), STATE).await.unwrap();
+        assert!(!told.iter().any(|told| told.starts_with("broken")), "{told:?}");
+        assert_eq!(remote.0.content.accept(Kind::POD), PROTOBUF_OR_JSON);
+    }
+}
+
+/// A webhook chooses the code of its denial, which then says nothing about the form of the request.
+#[tokio::test]
+async fn a_denial_by_a_webhook_does_not_end_protobuf() {
+    let pod = tally_value::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}});
+    for (code, reason) in [(406, "NotAcceptable"), (415, "UnsupportedMediaType"), (406, ""), (415, "NoSuchImage")] {
+        let message = "admission webhook \"w.example.com\" denied the request: no";
+        let status = tally_value::json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": message,
+            "reason": reason, "code": code,
+        });
+        let document = |object| Bytes::from(tally_api::protobuf::document(object).unwrap());
+        let (answered, denied) = (document(&pod), document(&status));
+        let (remote, asked) = server_of(PROTOBUF, move |target| {
+            Some(if target.ends_with("/p") { (200, answered.clone()) } else { (code, denied.clone()) })
+        })
+        .await;
+        // Now it is known that the server has protobuf, and Pods are created in it.
+        let read = remote.call(&Call::new(Verb::Get, Kind::POD, "ns", "p")).await.reply;
+        assert!(matches!(read, Reply::Done(_)), "{read:?}");
+        let create = Call::new(Verb::Create, Kind::POD, "ns", "q").body(&pod);
+        assert!(remote.0.content.form(&create).document.is_some());
+        let reply = remote.call(&create).await.reply;
+        assert!(matches!(&reply, Reply::Refused(refusal) if refusal.message == message), "{reply:?}");
+        assert_eq!(asked.lock().unwrap().len(), 2, "what was denied is not sent again");
+        assert!(remote.0.content.form(&create).document.is_some(), "{code} {reason}");
+    }
+}
+
+/// Each item can be two bytes, and becomes an object with fields and a text.
+#[tokio::test]
+async fn a_list_in_protobuf_has_a_bounded_number_of_items_and_parts() {
+    // Lengths in the form of the format, seven bits to a byte.
+    let field = |tag: u8, bytes: &[u8]| {
+        let (mut head, mut length) = (vec![tag], bytes.len());
+        while length > 0x7f {
+            head.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        head.push(length as u8);
+        [&head[..], bytes].concat()
+    };
+    let list = |item: &[u8], times| {
+        let about = b"\x0a\x02v1\x12\x07PodList";
+        let raw = [&b"\x0a\x03\x12\x019"[..], &item.repeat(times)].concat();
+        Bytes::from([&tally_api::protobuf::MAGIC[..], &field(0x0a, about), &field(0x12, &raw)].concat())
+    };
+    // Tolerations, which are empty objects: with the list and the objects above it there are three more.
+    let pod = field(0x12, &field(0x12, &[0xb2, 0x01, 0].repeat(4_997)));
+    for (body, items) in [
+        (list(b"\x12\x00", 10_000), Ok(10_000)),
+        (list(b"\x12\x00", 10_001), Err("more than 10000 items")),
+        (list(&pod, 200), Ok(200)),
+        (list(&pod, 201), Err("more than 1000000 objects and lists")),
+        // The length of an item is that of all memory.
+        (list(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 1), Err("breaks off")),
+    ] {
+        let read = crate::content::read_list(&body).map(|list| list.items.len()).map_err(|error| error.to_string());
+        match (&read, items) {
+            (Ok(read), Ok(items)) => assert_eq!(*read, items),
+            (Err(error), Err(why)) => assert!(error.contains(why), "{error}"),
+            _ => panic!("{read:?} instead of {items:?}"),
+        }
+        if body.len() > 1_000_000 {
+            // Once is slow enough.
+            continue;
+        }
+        let ends = items.is_err();
+        let (remote, _) = server_of(PROTOBUF, move |_| Some((200, body.clone()))).await;
+        let _ = remote.call(&Call::new(Verb::List, Kind::POD, "ns", "")).await;
+        assert_eq!(remote.0.content.accept(Kind::POD) == JSON, ends, "the next list is read in JSON");
     }
 }

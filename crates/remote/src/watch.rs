@@ -15,7 +15,7 @@ use crate::answer::{self, Page};
 use crate::content::{self, Form};
 use crate::frames::Frames;
 use crate::lines::Lines;
-use crate::{Remote, WatchScope, request};
+use crate::{RawResponse, Remote, WatchScope, request};
 
 /// Servers end watches after a while; ours end after five to ten minutes, so that a server that was restarted receives
 /// its share of streams again, and not all of them at once.
@@ -62,10 +62,10 @@ enum Splitter {
 }
 
 impl Splitter {
-    fn push(&mut self, piece: &[u8]) -> Result<(), WatchError> {
+    fn push(&mut self, piece: &[u8], remote: &Remote) -> Result<(), WatchError> {
         match self {
             Self::Lines(lines) => lines.push(piece),
-            Self::Frames(frames) => frames.push(piece),
+            Self::Frames(frames) => frames.push(piece).map_err(|why| unreadable(remote, why)),
         }
     }
 
@@ -73,12 +73,31 @@ impl Splitter {
     fn next(&mut self, remote: &Remote) -> Option<StreamEvent> {
         match self {
             Self::Lines(lines) => lines.next(),
-            Self::Frames(frames) => Some(frames.next()?.unwrap_or_else(|why| {
-                remote.0.content.read_json_only(&why);
-                StreamEvent::Failed(WatchError::Broken(why))
-            })),
+            Self::Frames(frames) => Some(match frames.next()? {
+                Ok(event) => {
+                    // Not by the head of the response: whether the server's protobuf can be read is known by the events.
+                    remote.0.content.was_answered_in_protobuf();
+                    event
+                }
+                Err(why) => StreamEvent::Failed(unreadable(remote, why)),
+            }),
         }
     }
+
+    /// The response has ended. A stream that ends within its first event would end there each time.
+    fn ended(&self, remote: &Remote) -> Option<WatchError> {
+        match self {
+            Self::Frames(frames) if frames.breaks_off_at_once() => {
+                Some(unreadable(remote, "the stream ends within its first event".to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn unreadable(remote: &Remote, why: String) -> WatchError {
+    remote.0.content.read_json_only(&why);
+    WatchError::Broken(why)
 }
 
 pub async fn follow(remote: &Remote, stream: Stream, scope: WatchScope, from: Start) -> Result<Watch, WatchError> {
@@ -141,10 +160,11 @@ impl Watch {
                     return Some(Err(WatchError::Broken(silence)));
                 };
                 *silent_since = Instant::now();
-                match frame? {
+                let Some(frame) = frame else { return events.ended(&self.remote).map(Err) };
+                match frame {
                     Ok(frame) => {
                         if let Some(data) = frame.data_ref() {
-                            if let Err(trouble) = events.push(data) {
+                            if let Err(trouble) = events.push(data, &self.remote) {
                                 return Some(Err(trouble));
                             }
                             self.ready.extend(std::iter::from_fn(|| events.next(&self.remote)));
@@ -196,26 +216,27 @@ async fn open(
         request::watch(stream, &scope, from, seconds, accept).map_err(|error| WatchError::Broken(error.to_string()))
     };
     let accept = request::accept(remote.0.content.accept(stream.kind), stream.metadata_only);
-    let mut response = head(&remote, request(accept)?).await?;
-    if remote.note_refused_form(response.status().as_u16(), &Form { accept, document: None }) {
-        response = head(&remote, request(content::JSON)?).await?;
+    let mut opened = opened(head(&remote, request(accept)?).await?).await?;
+    if let Err(refused) = &opened
+        && remote.note_refused_form(refused, &Form { accept, document: None })
+    {
+        opened = self::opened(head(&remote, request(content::JSON)?).await?).await?;
     }
-    let code = response.status().as_u16();
-    if code == 200 {
-        let is_protobuf = content::is_protobuf(response.headers());
-        let events = if is_protobuf {
-            remote.0.content.was_answered_in_protobuf();
-            Splitter::Frames(Frames::default())
-        } else {
-            Splitter::Lines(Lines::default())
-        };
-        return Ok(OpenStream { body: response.into_body(), events });
-    }
+    opened.map_err(|refused| answer::trouble(Some(refused.code), &remote.object_of(&refused)))
+}
+
+/// The stream, or the whole response if it is none.
+async fn opened(response: hyper::Response<Incoming>) -> Result<Result<OpenStream, RawResponse>, WatchError> {
     let (head, body) = response.into_parts();
+    let code = head.status.as_u16();
+    if code == 200 {
+        let is_protobuf = content::is_protobuf(&head.headers);
+        let events = if is_protobuf { Splitter::Frames(Frames::default()) } else { Splitter::Lines(Lines::default()) };
+        return Ok(Ok(OpenStream { body, events }));
+    }
     let body = tokio::time::timeout(OPEN_WITHIN, super::collect(body)).await;
     let body = body.map_err(|_| no_answer())?.unwrap_or_default();
-    let answer = super::RawResponse { code, body, headers: head.headers };
-    Err(answer::trouble(Some(code), &remote.object_of(&answer)))
+    Ok(Err(RawResponse { code, body, headers: head.headers }))
 }
 
 async fn page(remote: Remote, stream: Stream, scope: WatchScope, token: String) -> Result<Page, WatchError> {

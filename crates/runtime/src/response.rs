@@ -124,6 +124,17 @@ pub fn interpret_refusal(call: &Call, code: u16, retry_after: Option<Duration>, 
     }
 }
 
+/// Whether the server refuses the form of a request (415) or of its answer (406), and not the object in it: an admission
+/// webhook chooses the code of its denial, and the reason too. A response that is no Status counts: whichever server or
+/// proxy sends it does not take the form either.
+pub fn refuses_form(code: u16, body: &[u8]) -> bool {
+    matches!(code, 406 | 415)
+        && Status::read(body).is_none_or(|status| {
+            matches!(status.reason.as_str(), "" | "NotAcceptable" | "UnsupportedMediaType")
+                && !status.message.starts_with(DENIED_BY_WEBHOOK)
+        })
+}
+
 /// Codes that mean that the request was not admitted, whichever server or proxy sends them. None sends them after the
 /// write.
 fn is_turned_away(code: u16) -> bool {
@@ -453,6 +464,30 @@ mod tests {
                 assert_eq!(said(&call, code, &body.to_string()), "403 Forbidden", "{code}");
             }
         }
+    }
+
+    #[test]
+    fn the_form_is_refused_by_what_is_no_denial_of_the_object() {
+        let refused = |code: u16, reason: &str, message: &str| {
+            let mut body = status(code, reason, json!({}));
+            body["message"] = message.into();
+            refuses_form(code, body.to_string().as_bytes())
+        };
+        let accepted = "only the following media types are accepted: application/json";
+        let denied = "admission webhook \"w.example.com\" denied the request: no";
+        for (code, reason, message, expected) in [
+            (406, "NotAcceptable", accepted, true),
+            (406, "", accepted, true),
+            (415, "UnsupportedMediaType", "the body of the request was in an unknown format", true),
+            (406, "NotAcceptable", denied, false),
+            (415, "UnsupportedMediaType", denied, false),
+            (415, "", denied, false),
+            (406, "Forbidden", "the image is not acceptable", false),
+            (400, "BadRequest", accepted, false),
+        ] {
+            assert_eq!(refused(code, reason, message), expected, "{code} {reason} {message}");
+        }
+        assert!(refuses_form(415, HTML.as_bytes()) && refuses_form(406, b""), "a proxy");
     }
 
     #[test]

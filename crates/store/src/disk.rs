@@ -23,7 +23,7 @@
 //! off, and the engine, if it had to be opened for the check, cleans up files of its own.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ use crate::backend::{Account, Backend, BackendError, Planned};
 use crate::head::{self, Found, Head, Mark};
 use crate::record::{self, BadRecord, Entry};
 use crate::state::State;
-use crate::{FIRST, StoreOptions, journal};
+use crate::{FIRST, StoreOptions, journal, private};
 
 /// The keys in the engine: an object's key begins with this byte, the account's key is [`ACCOUNT_KEY`].
 pub(crate) const OBJECT: u8 = b'o';
@@ -159,7 +159,12 @@ impl Disk {
     /// Writes and removes a file, to find out whether there is room.
     fn find_room(&self) -> Result<(), BackendError> {
         let path = self.dir.join("room");
-        let written = std::fs::write(&path, vec![1; ROOM]).and_then(|()| File::open(&path)?.sync_all());
+        let write = || {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+            file.write_all(&vec![1; ROOM])?;
+            file.sync_all()
+        };
+        let written = write();
         let removed = std::fs::remove_file(&path);
         written.and(removed).map_err(|error| {
             let error = BackendError::io(&error, error.to_string());
@@ -342,6 +347,8 @@ impl StoreDirectory<'_> {
         if opener == Opener::Owner {
             let step = "close the directory to other users";
             self.close_to_others().map_err(|source| OpenError::Io { path: self.dir.into(), step, source })?;
+            // With what an older version has made.
+            private::close(self.dir);
         }
         let role = if opener == Opener::Reader { READS } else { "" };
         let text = format!("{}{role}\n", std::process::id());

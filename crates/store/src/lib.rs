@@ -20,6 +20,7 @@ mod disk;
 mod group;
 mod head;
 mod journal;
+mod private;
 mod record;
 pub mod salvage;
 mod state;

@@ -408,7 +408,8 @@ async fn run_a_job(server: &Server, directory: &Path, name: &str, options: &[&st
     let log = directory.join(format!("{name}.log"));
     let file = std::fs::File::create(&log).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_tally"))
-        .args(["controller", "--kubeconfig"])
+        // The controller before it was killed, and its Lease is not given up: the next one would wait until that expires.
+        .args(["controller", "--leader-elect=false", "--kubeconfig"])
         .arg(server.kubeconfig())
         .args(options)
         .stdin(Stdio::null())

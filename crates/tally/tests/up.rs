@@ -202,8 +202,7 @@ fn two_cannot_share_a_directory() {
 }
 
 /// The mode of every file, socket and directory below a directory that is not the Pod's own: its volumes, its /tmp and its
-/// termination message have the modes that the Pod asks for, in directories that are closed. The engine of the store makes its
-/// files by the umask, in a directory that is closed.
+/// termination message have the modes that the Pod asks for, in directories that are closed.
 fn modes(top: &Path) -> BTreeMap<PathBuf, (bool, u32)> {
     let (mut found, mut ahead) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(path) = ahead.pop() {
@@ -215,7 +214,7 @@ fn modes(top: &Path) -> BTreeMap<PathBuf, (bool, u32)> {
         if is_own || path.parent().is_some_and(|parent| parent.ends_with("node/words")) {
             continue;
         }
-        if about.is_dir() && name != "store" {
+        if about.is_dir() {
             ahead.extend(fs::read_dir(&path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())));
         }
         found.insert(path, (about.is_dir(), about.permissions().mode() & 0o777));
@@ -300,7 +299,10 @@ fn the_files_of_a_run_are_closed_to_others_whatever_the_umask() {
             Some(data) => {
                 let made = modes(data).into_keys().filter(|path| path.parent() == Some(data));
                 made.for_each(|path| are_closed(&path, &[]));
-                let (all, needed) = (modes(data), ["api.sock", "node/journal", "store"]);
+                let (all, needed) = (
+                    modes(data),
+                    ["api.sock", "node/journal", "store/lock", "store/engine/lock", "store/engine/0.jnl"],
+                );
                 assert!(needed.iter().all(|name| all.contains_key(&data.join(name))), "{all:?}");
             }
         }

@@ -75,14 +75,13 @@ impl<'n> Pass<'n> {
         let mut out = Map::with_capacity(entries.len());
         let mut seen: u128 = 0;
         for (key, node) in entries {
+            if let Some(why) = structure.refuses(key).filter(|_| !matches!(node, JsonNode::Null)) {
+                let text = format!("{}: {why}", self.path(key));
+                self.wrong.get_or_insert(text);
+                continue;
+            }
             let Some(position) = structure.position(key) else {
-                match structure.refuses(key).filter(|_| !matches!(node, JsonNode::Null)) {
-                    Some(why) => {
-                        let text = format!("{}: {why}", self.path(key));
-                        self.wrong.get_or_insert(text);
-                    }
-                    None => self.tell("unknown", key),
-                }
+                self.tell("unknown", key);
                 continue;
             };
             let bit = 1_u128.checked_shl(position as u32).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::schema::{Field, Shape, Struct, Type, schema};
 pub fn is_conformed(structure: &Struct, object: &Map) -> bool {
     let mut always_shown = 0;
     for (name, value) in object {
-        let Some(field) = structure.field(name) else { return false };
+        let Some(field) = accepted(structure, name) else { return false };
         if !is_conformed_field(field, value) {
             return false;
         }
@@ -54,7 +54,7 @@ pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &imp
             },
             _ => (given_name, false),
         };
-        let Some(field) = structure.field(name) else { return false };
+        let Some(field) = accepted(structure, name) else { return false };
         let Some(value) = object.get(name) else { return !field.shows_zero() };
         if let (Shape::Struct(id), Value::Object(_)) = (&field.ty.shape, value)
             && !is_directive
@@ -72,6 +72,11 @@ pub fn leave_out_where_patched(structure: &Struct, object: &mut Map, patch: &imp
     // The patch may have made the structure, without the fields that are always shown.
     let mut shown = structure.zero().as_object().into_iter().flat_map(Map::keys);
     all_conform && shown.all(|name| object.contains_key(name))
+}
+
+/// A field that conforming neither reports nor refuses.
+fn accepted<'s>(structure: &'s Struct, name: &str) -> Option<&'s Field> {
+    structure.field(name).filter(|_| structure.refuses(name).is_none())
 }
 
 fn is_conformed_field(field: &Field, value: &Value) -> bool {

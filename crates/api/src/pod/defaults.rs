@@ -66,8 +66,6 @@ fn pod_spec(spec: &mut Object) {
     fill(spec, "securityContext", || json!({}));
     fill(spec, "schedulerName", || "default-scheduler".into());
     align_service_account(spec);
-    // Not available yet in the Kubernetes release that Tally follows.
-    spec.remove("schedulingGroup");
     with(spec, "overhead", whole_millis);
     with(spec, "resources", resources);
     for list in CONTAINER_LISTS {

@@ -12,6 +12,10 @@ use crate::schema::{Field, Part, Shape, Struct, Type, schema};
 
 /// Deeper than any object of the tables is nested.
 const MAX_DEPTH: usize = 64;
+/// The most items of a list, and the most objects and lists in all of its items. An item can be two bytes, and the object
+/// built from it a thousand times that. Clients ask for 500 objects at a time, which may be two thousand such parts each.
+const MAX_ITEMS: usize = 10_000;
+const MAX_LIST_PARTS: usize = 10 * MAX_PARTS;
 /// The years that the JSON form can express.
 const FIRST_SECOND: i64 = -62_167_219_200;
 const LAST_SECOND: i64 = 253_402_300_799;
@@ -62,7 +66,7 @@ pub fn read_shown(structure: &Struct, message: &[u8]) -> Result<Map, String> {
 
 fn read_with(structure: &Struct, message: &[u8], zero_values: ZeroValues) -> Result<Map, String> {
     let mut object = Map::new();
-    Reader { parts: 0, zero_values }.structure(structure, message, 0, &mut object)?;
+    Reader { parts: 0, max_parts: MAX_PARTS, zero_values }.structure(structure, message, 0, &mut object)?;
     Ok(object)
 }
 
@@ -70,6 +74,19 @@ fn read_with(structure: &Struct, message: &[u8], zero_values: ZeroValues) -> Res
 pub struct ListMessage<'a> {
     pub metadata: Map,
     pub items: Vec<&'a [u8]>,
+}
+
+impl ListMessage<'_> {
+    /// The items as [`read_shown`] reads one, until one of them cannot be read. What all of them become together is limited,
+    /// however small each of them is.
+    pub fn read_items(&self, structure: &Struct) -> impl Iterator<Item = Result<Map, String>> {
+        let mut reader = Reader { parts: 0, max_parts: MAX_LIST_PARTS, zero_values: ZeroValues::AsJson };
+        self.items.iter().map(move |item| {
+            let mut object = Map::new();
+            reader.structure(structure, item, 0, &mut object)?;
+            Ok(object)
+        })
+    }
 }
 
 /// Takes a list's message apart.
@@ -80,6 +97,9 @@ pub fn read_list(message: &[u8]) -> Result<ListMessage<'_>, String> {
             (number::METADATA, Wire::Bytes(bytes)) => {
                 let structure = super::list_metadata().ok_or("the schema has no metadata of lists")?;
                 list.metadata = read_shown(structure, bytes)?;
+            }
+            (number::ITEMS, Wire::Bytes(_)) if list.items.len() == MAX_ITEMS => {
+                return Err(format!("more than {MAX_ITEMS} items"));
             }
             (number::ITEMS, Wire::Bytes(item)) => list.items.push(item),
             _ => {}
@@ -185,6 +205,7 @@ enum ZeroValues {
 struct Reader {
     /// The maps and lists of the result.
     parts: usize,
+    max_parts: usize,
     zero_values: ZeroValues,
 }
 
@@ -192,7 +213,11 @@ impl Reader {
     /// Two bytes of a message can become an object that is a thousand times that; see `decode/json.rs`.
     fn count(&mut self, more: usize) -> Result<(), String> {
         self.parts += more;
-        if self.parts > MAX_PARTS { Err(format!("more than {MAX_PARTS} objects and lists")) } else { Ok(()) }
+        if self.parts > self.max_parts {
+            Err(format!("more than {} objects and lists", self.max_parts))
+        } else {
+            Ok(())
+        }
     }
 
     fn structure(&mut self, structure: &Struct, bytes: &[u8], depth: usize, into: &mut Map) -> Result<(), String> {

@@ -199,10 +199,15 @@ impl Schema {
 }
 
 impl Struct {
-    /// Why a field that it does not have is refused, where leaving the field out would change what the object means.
+    /// Why a field is refused that it does not have, or that nothing here acts upon, where leaving the field out would change
+    /// what the object means.
     pub fn refuses(&self, field: &str) -> Option<&'static str> {
         // GANG-5.
-        let gang = self.table == "batch" && self.name == "JobSpec" && field == "scheduling";
+        let gang = match field {
+            "scheduling" => self.table == "batch" && self.name == "JobSpec",
+            "schedulingGroup" => self.table == "core" && self.name == "PodSpec",
+            _ => false,
+        };
         gang.then_some("gang scheduling is not supported; remove the field to have the Pods scheduled one by one")
     }
 

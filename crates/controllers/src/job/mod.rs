@@ -62,7 +62,7 @@ pub struct Config {
     /// TTL-23: Pods of Jobs with early deletion are created behind a gate. Needed where requests of another controller,
     /// or of an earlier one, may be carried out at any time.
     pub gates_pods: bool,
-    /// CREATE-8: the only node of the cluster, if it has room for all Pods of all Jobs.
+    /// CREATE-8: the only node of the cluster, if it has room for all Pods of all Jobs, and for what else is there.
     pub only_node: Option<CompactString>,
     pub gates: FeatureGates,
 }

@@ -19,7 +19,7 @@ pub enum RunError {
     Input(String),
     /// Environment error: the data directory cannot be used or the disk is full, for example.
     Environment(String),
-    /// A signal came before there was a Job to follow.
+    /// A signal came before there was a Job to follow, or after it had finished.
     Interrupted(&'static str),
 }
 

@@ -6,6 +6,7 @@ mod attach;
 mod lost;
 mod run;
 mod server;
+mod silent;
 #[allow(dead_code, reason = "other tests need more of it")]
 #[path = "../look/tool.rs"]
 mod tool;

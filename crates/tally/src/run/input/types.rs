@@ -22,9 +22,10 @@ pub fn misfits(resource: &Resource, object: &Value) -> Vec<(String, String)> {
 fn fields(structure: &Struct, object: &Value, path: &str, wrong: &mut Vec<(String, String)>) {
     for (key, value) in object.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        match structure.field(key) {
-            Some(field) => check(&field.ty, value, &path, wrong),
-            None => wrong.push((path, structure.refuses(key).unwrap_or("unknown field").to_owned())),
+        match (structure.refuses(key), structure.field(key)) {
+            (Some(why), _) if !value.is_null() => wrong.push((path, why.to_owned())),
+            (_, Some(field)) => check(&field.ty, value, &path, wrong),
+            (_, None) => wrong.push((path, "unknown field".to_owned())),
         }
     }
 }
@@ -135,7 +136,7 @@ mod tests {
         });
         let spec = json!({"completions": "3", "parallelism": 5_000_000_000_u64, "template": {"spec": {"containers": [
             container, {"command": "a | b", "volumeMounts": {}},
-        ]}}, "nope": 1, "scheduling": {}});
+        ], "schedulingGroup": {"podGroupName": "g"}}}, "nope": 1, "scheduling": {}});
         let jobs = catalog::find("batch", "v1", "jobs").unwrap();
         let told: Vec<String> =
             misfits(jobs, &json!({"spec": spec})).into_iter().map(|(f, w)| format!("{f}: {w}")).collect();
@@ -145,6 +146,9 @@ mod tests {
             "spec.nope: unknown field".to_owned(),
             // GANG-5.
             "spec.scheduling: gang scheduling is not supported; remove the field to have the Pods scheduled one by one"
+                .to_owned(),
+            "spec.template.spec.schedulingGroup: gang scheduling is not supported; remove the field to have the Pods \
+             scheduled one by one"
                 .to_owned(),
             "spec.parallelism: expected an integer, got number".to_owned(),
             format!("{first}.args[1]: expected a string, got number; put it in quotes: \"5\""),

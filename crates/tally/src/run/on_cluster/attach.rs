@@ -20,7 +20,7 @@ use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
 use crate::run::submit::resume::is_finished;
 use crate::run::submit::{Submission, SubmittedJob};
-use crate::run::{Form, View, lines};
+use crate::run::{Form, View};
 use crate::signals::Stop;
 use crate::terminal;
 
@@ -83,9 +83,9 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     let submitted: Vec<SubmittedJob> = found.iter().map(|job| SubmittedJob::of(job, Submission::Resumed)).collect();
     if found.iter().all(is_finished) {
         let took = take_in(&found, &submitted, view);
-        lines::read_failed(&place, &submitted, &mut view.model).await;
+        let ended = super::read_failed(&stop, &place, &submitted, &mut view.model).await;
         view.output.end(&view.model, took, None);
-        return Ok(exit_code(&view.model, &super::End::Finished));
+        return Ok(exit_code(&view.model, &ended));
     }
     let (Some(remote), title) = (place.remote(), place.title()) else {
         return Err(RunError::Environment(format!(

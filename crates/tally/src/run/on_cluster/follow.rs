@@ -43,6 +43,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 const PODS_WITHIN: Duration = Duration::from_millis(500);
 /// At the end it may be behind for this time.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(2);
+/// What a stop ends after the last Job has finished.
+const UNREAD: &str = "interrupted before all Pods and logs were read; the Job has finished";
 /// The ends of logs that are read at the same time.
 const MOST_TAILS: usize = 16;
 
@@ -135,11 +137,20 @@ impl RemoteFollow<'_> {
             if *stop.borrow() != Stop::No {
                 continue;
             }
-            self.change_parts(remote).await?;
+            // A server that does not answer must not keep a stop waiting.
+            tokio::select! {
+                biased;
+                () = asked(&mut stopping) => continue,
+                changed = self.change_parts(remote) => changed?,
+            }
             if self.model.is_finished() {
-                self.finish(&inbox).await;
+                // Nothing is left that a stop could delete or leave running.
                 ending.abort();
-                return Ok((End::Finished, Vec::new()));
+                return Ok(tokio::select! {
+                    biased;
+                    () = asked(&mut stopping) => (End::Interrupted, vec![UNREAD.to_owned()]),
+                    () = self.finish(&inbox) => (End::Finished, Vec::new()),
+                });
             }
         }
     }

@@ -98,7 +98,7 @@ async fn until_killed(
     }
 }
 
-/// The first signal ends what is waited for before there is a Job to follow. `left`: what may have been done.
+/// The first signal ends what is waited for before there is a Job to follow, and after it has finished. `left`: what may have been done.
 async fn unless_stopped<T>(
     stop: &Receiver<Stop>,
     left: &'static str,
@@ -175,19 +175,29 @@ async fn to_the_end(
         on_interrupt: args.cluster.on_interrupt.unwrap_or_default(),
         requests: requests.clone(),
     };
-    let (ended, jobs) = follower.run(&remote, stop, view).await?;
+    let (ended, jobs) = follower.run(&remote, stop.clone(), view).await?;
     advice(&view.model, &args.flags).iter().for_each(|advice| view.output.note(advice));
     if args.again_in_part().is_some() && ended == End::Finished {
         let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
-        let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+        let unsaid = "the Jobs have finished; `tally ps` shows whether others are left";
+        let all = async { place.jobs(place.namespace()).await.map_err(unreadable) };
+        let all = unless_stopped(&stop, unsaid, all).await?;
         let left = super::submit::retry::left(&all, &uids, &args.cluster.words(place.namespace()), true);
         left.iter().for_each(|left| view.output.note(left));
     }
-    if args.cluster.rm && ended == End::Finished {
-        for job in &jobs {
-            let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
-            deleted.unwrap_or_else(|error| view.output.note(&error.to_string()));
+    match ended {
+        End::Finished if args.cluster.rm => {
+            let delete = async {
+                for job in &jobs {
+                    let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
+                    deleted.unwrap_or_else(|error| view.output.note(&error.to_string()));
+                }
+                Ok(())
+            };
+            unless_stopped(&stop, "the Job has finished, and may not have been deleted", delete).await?;
         }
+        End::Interrupted if args.cluster.rm && view.model.is_finished() => view.output.note("the Job was not deleted"),
+        _ => {}
     }
     Ok(exit_code(&view.model, &ended))
 }
@@ -296,15 +306,15 @@ impl Follower {
         let ended = follow.run(remote, stop.clone(), ending).await;
         if let Some(mut view) = follow.view.take() {
             match &ended {
-                Ok((End::Finished, _)) => view.end(stop, follow.output).await,
+                Ok((End::Finished, _)) => view.end(stop.clone(), follow.output).await,
                 _ => view.close(follow.output).await,
             }
         }
         match ended {
-            Ok((ended, told)) => {
+            Ok((mut ended, told)) => {
                 model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
                 if ended == End::Finished {
-                    lines::read_failed(&self.place, &self.jobs, model).await;
+                    ended = read_failed(&stop, &self.place, &self.jobs, model).await;
                 }
                 output.end(model, began.elapsed(), None);
                 told.iter().for_each(|told| output.note(told));
@@ -315,6 +325,16 @@ impl Follower {
                 Err(error)
             }
         }
+    }
+}
+
+/// Reads the lines of lists that have failed, for the summary. Whether a signal has ended that.
+async fn read_failed(stop: &Receiver<Stop>, place: &Place, jobs: &[SubmittedJob], model: &mut Model) -> End {
+    let mut stop = stop.clone();
+    tokio::select! {
+        biased;
+        () = lines::read_failed(place, jobs, model) => End::Finished,
+        () = signals::asked(&mut stop) => End::Interrupted,
     }
 }
 
