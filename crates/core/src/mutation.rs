@@ -257,6 +257,8 @@ pub enum Bug {
     GoneFailuresUnexplained,
     /// Every answered status write decides again about all Pods of its namespace that have no controller.
     UnsettlesAll,
+    /// CONST-1: a status that the server refuses is sent again every second.
+    RefusedEverySecond,
     // From here on: only a rare order of events shows them.
     /// REPL-8: only the clock of the controller says how long a Pod has terminated.
     JudgesByOwnClock,
@@ -293,6 +295,7 @@ pub const BUGS: &[Bug] = &[
     Bug::NoOrphanSweep,
     Bug::NoFinishedSweep,
     Bug::UnsettlesAll,
+    Bug::RefusedEverySecond,
     Bug::FinishWithBacklog,
     Bug::ClassificationNotSticky,
     Bug::ActiveZeroInBackoff,

@@ -1,5 +1,5 @@
 //! The ghost ledger: what really happened, kept outside the store, and the invariants checked for every write. I15 to
-//! I25 and O1 to O4 are in `laws`, G1 to G7 in `judge.rs`, G8 in `late.rs`; `docs/scenarios.md` describes all of them in
+//! I28 and O1 to O4 are in `laws`, G1 to G7 in `judge.rs`, G8 in `late.rs`; `docs/scenarios.md` describes all of them in
 //! full.
 //!
 //! - I1: no UID is tallied twice, nor with an outcome that it never had.

@@ -15,12 +15,16 @@ use tally_runtime::driver::api::Response;
 use super::Sent;
 use super::faults::unknown;
 use crate::action::{Action, PodChange};
-use crate::api::{Actor, LogEntry};
+use crate::api::{Actor, LogEntry, POLICY};
 use crate::cluster::Role;
 use crate::counters::Sometimes;
 use crate::oracle::Context;
 use crate::trace::{describe_call, describe_reply};
 use crate::world::World;
+
+fn is_of_policy(reply: &Reply) -> bool {
+    matches!(reply, Reply::Refused(refusal) if refusal.message == POLICY)
+}
 
 impl<S: Mutation> World<S> {
     pub(super) fn choose_sent(&mut self, hosts: &Range<usize>, wanted: impl Fn(&Sent) -> bool) -> Option<usize> {
@@ -119,6 +123,9 @@ impl<S: Mutation> World<S> {
         };
         match (call.kind, call.verb, refusal) {
             (Kind::JOB, Verb::MergePatch, Some((409, _))) => self.counters.hit(Sometimes::Conflict),
+            (Kind::JOB, Verb::MergePatch, Some((422, _))) if is_of_policy(reply) => {
+                self.counters.hit(Sometimes::StatusRefused);
+            }
             (Kind::JOB, Verb::MergePatch, Some((403 | 422, _))) => {
                 // The write was valid for the status it was planned from; an edit by another writer may have made it
                 // invalid.
@@ -227,6 +234,8 @@ impl<S: Mutation> World<S> {
             let actor = Actor::Controller { instance: host, incarnation };
             self.oracle.laws.told_of_job(&JobUid::new(&job.uid), job.revision(), actor, self.steps);
         }
+        let told_at = self.host_now(host);
+        self.note_response(host, &request.call, &response.reply, told_at);
         self.overhear(host, &request.call, &response.reply);
         let is_status = (request.call.kind, request.call.verb) == (Kind::JOB, Verb::MergePatch);
         let may_decide = if is_status && role == Role::Job { self.uncontrolled_of(host, &request.call) } else { 0 };

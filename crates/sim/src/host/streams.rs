@@ -106,7 +106,10 @@ impl<S: Mutation> World<S> {
         }
         let followed = &mut self.hosts[at].streams[stream];
         match followed.reflector.hears(heard) {
-            Word::Tell(input) => self.tell(at, input),
+            Word::Tell(input) => {
+                self.note_shown(at, &input);
+                self.tell(at, input);
+            }
             Word::Synced(input) => {
                 if let Input::InitDone(_, revision) = &input {
                     followed.seen = *revision;
