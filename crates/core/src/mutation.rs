@@ -266,6 +266,10 @@ pub enum Bug {
     BookmarkEndsList,
     /// A Pod that a response shows while Pods are listed counts as part of the list.
     ResponseIsListed,
+    /// A list of Pods is taken for one of the moment at which its last piece arrived.
+    ListedAtItsEnd,
+    /// A watch of Pods goes on from the revision that the watch of Jobs has reached.
+    ResumedFromJobs,
     /// After a status write of unknown outcome the Pods are believed to be as new as the Job that is read.
     LostWriteOpensGate,
     /// S18: the successes of a status write whose outcome is unknown are forgotten.
@@ -413,6 +417,8 @@ pub const BUGS: &[Bug] = &[
     Bug::JudgesByOwnClock,
     Bug::BookmarkEndsList,
     Bug::ResponseIsListed,
+    Bug::ListedAtItsEnd,
+    Bug::ResumedFromJobs,
     Bug::LostWriteOpensGate,
     Bug::LostWriteForgotten,
     Bug::GoneWithoutTombstone,
