@@ -257,6 +257,8 @@ pub enum Bug {
     GoneFailuresUnexplained,
     /// Every answered status write decides again about all Pods of its namespace that have no controller.
     UnsettlesAll,
+    /// CONST-1: a status that the server refuses is sent again every second.
+    RefusedEverySecond,
     // From here on: only a rare order of events shows them.
     /// REPL-8: only the clock of the controller says how long a Pod has terminated.
     JudgesByOwnClock,
@@ -264,6 +266,10 @@ pub enum Bug {
     BookmarkEndsList,
     /// A Pod that a response shows while Pods are listed counts as part of the list.
     ResponseIsListed,
+    /// A list of Pods is taken for one of the moment at which its last piece arrived.
+    ListedAtItsEnd,
+    /// A watch of Pods goes on from the revision that the watch of Jobs has reached.
+    ResumedFromJobs,
     /// After a status write of unknown outcome the Pods are believed to be as new as the Job that is read.
     LostWriteOpensGate,
     /// S18: the successes of a status write whose outcome is unknown are forgotten.
@@ -293,6 +299,7 @@ pub const BUGS: &[Bug] = &[
     Bug::NoOrphanSweep,
     Bug::NoFinishedSweep,
     Bug::UnsettlesAll,
+    Bug::RefusedEverySecond,
     Bug::FinishWithBacklog,
     Bug::ClassificationNotSticky,
     Bug::ActiveZeroInBackoff,
@@ -410,6 +417,8 @@ pub const BUGS: &[Bug] = &[
     Bug::JudgesByOwnClock,
     Bug::BookmarkEndsList,
     Bug::ResponseIsListed,
+    Bug::ListedAtItsEnd,
+    Bug::ResumedFromJobs,
     Bug::LostWriteOpensGate,
     Bug::LostWriteForgotten,
     Bug::GoneWithoutTombstone,

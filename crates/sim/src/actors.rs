@@ -27,7 +27,7 @@ impl<S: Mutation> World<S> {
             .map(|(_, (key, _))| key.clone())
     }
 
-    fn choose_job(&mut self) -> Option<Key> {
+    pub(crate) fn choose_job(&mut self) -> Option<Key> {
         let count = self.api.jobs.len();
         let at = self.choices.below(count);
         self.api.jobs.keys().nth(at).cloned()

@@ -6,7 +6,7 @@
 //! write is read back from the store's watch, in order, into the logs from which streams and lists are served and into
 //! `changes` for the oracle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -85,6 +85,9 @@ pub enum Change {
     Pod { at: Revision, json: Bytes, before: Option<Arc<PodView>>, after: Arc<PodView>, gone: bool, actor: Actor },
 }
 
+/// What a policy says that refuses a status.
+pub const POLICY: &str = "the policy does not accept the status of this Job";
+
 /// The finalizer that keeps a Job that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -109,6 +112,8 @@ pub struct Api {
     /// Writes committed since the oracle last looked.
     pub changes: Vec<Change>,
     touches: u64,
+    /// Jobs whose status a policy refuses for now.
+    pub refused_statuses: BTreeSet<Key>,
     pub archive: Archive,
     /// Namespaces exist only if a user has created them, and any request may be refused.
     cluster: bool,
@@ -206,6 +211,7 @@ impl Api {
             compacted: Revision(0),
             changes: Vec::new(),
             touches: 0,
+            refused_statuses: BTreeSet::new(),
             archive: Archive::new(everything),
             cluster: false,
         }
@@ -598,6 +604,10 @@ impl Api {
                 ..Refusal::default()
             });
         }
+        if self.policy_refuses(call) {
+            let (reason, message) = ("Invalid".to_owned(), POLICY.to_owned());
+            return Reply::Refused(Refusal { code: 422, reason, message, ..Refusal::default() });
+        }
         if call.verb == Verb::Create {
             self.ensure_namespace(&call.namespace);
         }
@@ -608,6 +618,11 @@ impl Api {
         };
         self.drain_answered(actor, shown.as_ref());
         reply
+    }
+
+    fn policy_refuses(&self, call: &Call) -> bool {
+        (call.kind, call.verb, call.subresource) == (Kind::JOB, Verb::MergePatch, "status")
+            && self.refused_statuses.contains(&(call.namespace.clone(), call.name.clone()))
     }
 
     /// A webhook sees only requests that would change the Pod they refer to.

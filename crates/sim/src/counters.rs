@@ -79,6 +79,7 @@ sometimes! {
     StoodStillExplained => "a Job stood still and was explained",
     // From here on: events of special worlds.
     StatusEdited => "a user edited a status",
+    StatusRefused => "a policy refused the status of a Job",
     BookmarkInList => "a bookmark came inside a list",
     OlderState => "a server sent an older state than one that was seen",
     LeaseTaken => "an instance took the lease",

@@ -27,7 +27,9 @@ impl<S: Mutation> World<S> {
         self.end_elections();
         self.users_make_up();
         self.cluster_makes_up();
-        self.oracle.laws.heals(self.api.now);
+        self.policy_stays();
+        // What a policy refuses may be as late as what was refused during the faults.
+        self.oracle.laws.heals(self.policy_ends_at.unwrap_or(self.api.now));
         self.punctuality.heals(self.api.now, self.crons_go_on());
         let mut quiet = false;
         let most = self.setup.heal_steps;
@@ -44,10 +46,10 @@ impl<S: Mutation> World<S> {
             self.oracle.check_waits(self.api.now, wake_at, self.clocks_sane, closed);
             self.check_explained(wake_at);
             self.cluster_waits(wake_at);
-            if self.crons_end() {
+            if self.crons_end() || self.policy_acts(wake_at) {
                 continue;
             }
-            match self.punctuality.crons_end_at.into_iter().chain(wake_at).min() {
+            match self.punctuality.crons_end_at.into_iter().chain(self.policy_ends_at).chain(wake_at).min() {
                 Some(at) => {
                     let by = (at - self.api.now).max(Span::from_millis(1));
                     self.pass(by);

@@ -19,6 +19,7 @@ mod laws;
 pub mod model;
 pub mod mutants;
 pub mod oracle;
+mod refusing;
 mod render;
 pub mod run;
 pub mod scenarios;

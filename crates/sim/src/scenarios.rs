@@ -423,6 +423,24 @@ pub const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "refused-statuses",
+        about: "CONST-1 I28: a policy refuses the status of a Job for a time, until it ends or a user changes the Job",
+        tune: |setup| {
+            let at = setup.chaos_steps;
+            calm(setup);
+            setup.refuses_statuses = true;
+            (setup.weights.policy, setup.weights.time) = (2, 12);
+            setup.weights.crash = u32::from(at.is_multiple_of(3));
+            setup.weights.conflict = u32::from(at.is_multiple_of(2));
+            each_job(setup, |job| {
+                plain(job);
+                job.manual_selector = None;
+                job.completions = Some(1 + (at % 4) as i32);
+                job.fail_percent = [0, 20][at / 2 % 2];
+            });
+        },
+    },
+    Scenario {
         name: "pod-monkey",
         about: "S08 S17 S18 S19 H3: Pods deleted, stripped, flipped, relabelled, replaced under their name",
         tune: |setup| {

@@ -43,10 +43,12 @@ pub struct Weights {
     pub namespace_monkey: u32,
     pub things_monkey: u32,
     pub cron_monkey: u32,
+    /// A policy that refuses statuses changes its mind.
+    pub policy: u32,
 }
 
 impl Weights {
-    pub fn table(&self) -> [u32; 25] {
+    pub fn table(&self) -> [u32; 26] {
         [
             self.deliver,
             self.apply,
@@ -73,6 +75,7 @@ impl Weights {
             self.namespace_monkey,
             self.things_monkey,
             self.cron_monkey,
+            self.policy,
         ]
     }
 }
@@ -170,6 +173,8 @@ pub struct Setup {
     pub order: bool,
     /// The second instance serves the Jobs of another manager, and not these.
     pub side_by_side: bool,
+    /// A policy refuses the status of some Jobs, and stays for a time after the faults.
+    pub refuses_statuses: bool,
     /// Nodes are lost as long as the world runs.
     pub loses_nodes: bool,
     /// Users who delete a Job keep its Pods, and create the Job again.
@@ -243,6 +248,7 @@ impl Setup {
             events: choices.one_in(4),
             order: false,
             side_by_side: false,
+            refuses_statuses: false,
             loses_nodes: false,
             orphans: false,
             meddles: false,

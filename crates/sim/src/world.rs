@@ -47,6 +47,8 @@ pub struct World<S: Mutation> {
     /// What explanations have said about Jobs that wait.
     pub(crate) told: BTreeMap<JobUid, Told>,
     pub(crate) healing: bool,
+    /// Until when a policy refuses the status of some Jobs after the faults.
+    pub(crate) policy_ends_at: Option<Timestamp>,
     pub steps: usize,
     pub(crate) starts: Starts,
     pub(crate) evidence: Evidence,
@@ -98,6 +100,7 @@ impl<S: Mutation> World<S> {
             clocks_sane: true,
             told: BTreeMap::new(),
             healing: false,
+            policy_ends_at: None,
             steps: 0,
             starts: Starts { incarnations: setup.instances, ..Starts::default() },
             evidence: Evidence::default(),
@@ -267,7 +270,8 @@ impl<S: Mutation> World<S> {
             21 => self.node_monkey(),
             22 => self.namespace_monkey(),
             23 => self.things_monkey(),
-            _ => self.cron_monkey(),
+            24 => self.cron_monkey(),
+            _ => self.policy_changes(),
         };
         if !done {
             self.progress();

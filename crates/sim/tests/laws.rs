@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use tally_core::mutation::BUGS;
+use tally_core::mutation::{BUGS, Bug};
 use tally_sim::{mutants, run, scenarios};
 
 /// Identities, revisions and times are plain data. All code that decides anything is written independently.
@@ -46,4 +46,14 @@ fn every_way_to_end_and_everything_that_has_its_time_keeps_the_laws() {
         let campaign = run::seeds(0..150, None, scenario, |_| {});
         assert!(campaign.failed.is_none(), "{name}: {:?}", campaign.failed);
     }
+}
+
+/// I28: the delay of a status that is refused grows.
+#[test]
+fn a_refused_status_that_is_sent_again_every_second_is_noticed() {
+    let world = scenarios::find("refused-statuses").unwrap();
+    let campaign = run::seeds(0..100, None, world, |_| {});
+    assert!(campaign.failed.is_none(), "{:?}", campaign.failed);
+    let campaign = run::seeds(0..100, Some(Bug::RefusedEverySecond), world, |_| {});
+    assert_eq!(campaign.failed.map(|(_, violation)| violation.invariant), Some("I28"));
 }

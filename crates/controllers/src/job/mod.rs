@@ -303,6 +303,11 @@ impl<S: Mutation> JobController<S> {
         self.unclaimed.decisions + self.unclaimed.undecided() as u64
     }
 
+    /// Whether a Pod without a controller is known: to check that only such Pods are decided about.
+    pub fn knows_uncontrolled(&self, uid: &PodUid) -> bool {
+        self.unclaimed.get(uid).is_some_and(|pod| pod.controller.is_none())
+    }
+
     /// Unfinished Jobs with a ledger, Pods in ledgers, unclaimed Pods, requests in flight: to monitor memory.
     pub fn sizes(&self) -> [usize; 4] {
         let ledgers = || self.jobs.iter().filter_map(|(_, record)| record.ledger.as_ref());

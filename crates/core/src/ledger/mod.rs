@@ -334,6 +334,9 @@ impl<S: Mutation> Ledger<S> {
     /// CONST-1: the server has refused our status write. It is sent again later; everything else goes on meanwhile.
     pub fn status_refused(&mut self, now: Timestamp) {
         self.status_unwritten();
+        if self.mutation.injects(Bug::RefusedEverySecond) {
+            self.flight.forget_refusals();
+        }
         self.flight.refused(now);
     }
 

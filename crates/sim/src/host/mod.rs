@@ -360,6 +360,9 @@ impl<S: Mutation> World<S> {
             if role == Role::Job && request.call.kind == Kind::POD {
                 self.note_pod_request(at, incarnation, &request.call);
             }
+            if role == Role::Job {
+                self.note_status_request(at, &request.call, context);
+            }
             let asking =
                 asking.as_ref().map(|known| Box::new(self.judge.asks((at, incarnation), role, &request.call, known)));
             self.hosts[at].known.insert(request.id, SenderKnowledge { context, asking });
@@ -430,16 +433,17 @@ impl<S: Mutation> World<S> {
 
     /// By the world's clock, and never earlier than requested: the world counts milliseconds.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        self.hosts.iter().filter(|host| !host.is_idle()).filter_map(|host| self.wake_of(host)).min()
+    }
+
+    pub(crate) fn wake_of(&self, host: &Host<S>) -> Option<Timestamp> {
         let now = self.api.now;
-        let wakes = |host: &Host<S>| {
-            let ticks = host.out.wake_at.map(|wake_at| wake_at - host.clock);
-            let since = |wake_at: Duration| Span::from_millis(wake_at.as_nanos().div_ceil(1_000_000) as i64);
-            let sends = host.requests.wake_at().map(|wake_at| BEGINNING + since(wake_at));
-            let closed = host.streams.iter().filter(|followed| matches!(followed.source, Source::Closed));
-            let opens = closed.map(|followed| followed.opens_at).filter(|opens_at| *opens_at > now).min();
-            ticks.into_iter().chain(sends).chain(opens).min()
-        };
-        self.hosts.iter().filter(|host| !host.is_idle()).filter_map(wakes).min()
+        let ticks = host.out.wake_at.map(|wake_at| wake_at - host.clock);
+        let since = |wake_at: Duration| Span::from_millis(wake_at.as_nanos().div_ceil(1_000_000) as i64);
+        let sends = host.requests.wake_at().map(|wake_at| BEGINNING + since(wake_at));
+        let closed = host.streams.iter().filter(|followed| matches!(followed.source, Source::Closed));
+        let opens = closed.map(|followed| followed.opens_at).filter(|opens_at| *opens_at > now).min();
+        ticks.into_iter().chain(sends).chain(opens).min()
     }
 
     // ---- after the faults ----

@@ -1,10 +1,11 @@
 //! Requests on their way to the API server, and responses on their way back.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use serde_json::Value;
-use tally_core::ids::JobUid;
+use tally_core::ids::{JobUid, PodUid};
+use tally_core::job::JobView;
 use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::Phase;
 use tally_runtime::cache::Meta;
@@ -14,12 +15,16 @@ use tally_runtime::driver::api::Response;
 use super::Sent;
 use super::faults::unknown;
 use crate::action::{Action, PodChange};
-use crate::api::Actor;
+use crate::api::{Actor, LogEntry, POLICY};
 use crate::cluster::Role;
 use crate::counters::Sometimes;
 use crate::oracle::Context;
 use crate::trace::{describe_call, describe_reply};
 use crate::world::World;
+
+fn is_of_policy(reply: &Reply) -> bool {
+    matches!(reply, Reply::Refused(refusal) if refusal.message == POLICY)
+}
 
 impl<S: Mutation> World<S> {
     pub(super) fn choose_sent(&mut self, hosts: &Range<usize>, wanted: impl Fn(&Sent) -> bool) -> Option<usize> {
@@ -118,6 +123,9 @@ impl<S: Mutation> World<S> {
         };
         match (call.kind, call.verb, refusal) {
             (Kind::JOB, Verb::MergePatch, Some((409, _))) => self.counters.hit(Sometimes::Conflict),
+            (Kind::JOB, Verb::MergePatch, Some((422, _))) if is_of_policy(reply) => {
+                self.counters.hit(Sometimes::StatusRefused);
+            }
             (Kind::JOB, Verb::MergePatch, Some((403 | 422, _))) => {
                 // The write was valid for the status it was planned from; an edit by another writer may have made it
                 // invalid.
@@ -226,19 +234,30 @@ impl<S: Mutation> World<S> {
             let actor = Actor::Controller { instance: host, incarnation };
             self.oracle.laws.told_of_job(&JobUid::new(&job.uid), job.revision(), actor, self.steps);
         }
+        let told_at = self.host_now(host);
+        self.note_response(host, &request.call, &response.reply, told_at);
         self.overhear(host, &request.call, &response.reply);
+        let is_status = (request.call.kind, request.call.verb) == (Kind::JOB, Verb::MergePatch);
+        let may_decide = if is_status && role == Role::Job { self.uncontrolled_of(host, &request.call) } else { 0 };
         let decisions = |world: &mut Self| world.hosts[host].job_controller().map(|controller| controller.decisions());
         let before = decisions(self);
         self.heard_of(host, request.id, response, now);
-        if (request.call.kind, request.call.verb) == (Kind::JOB, Verb::MergePatch) {
+        if is_status {
             let made = decisions(self).zip(before).map_or(0, |(after, before)| after.saturating_sub(before));
-            if made > 0 {
-                let body: Value = serde_json::from_slice(&request.call.body.text()).unwrap_or_default();
-                let lists = ["succeeded", "failed"].map(|list| &body["status"]["uncountedTerminatedPods"][list]);
-                let written = lists.iter().filter_map(|list| list.as_array()).map(Vec::len).sum();
-                self.oracle.check_decisions(&request.call.namespace, &request.call.name, written, made);
-            }
+            self.oracle.check_decisions(&request.call.name, may_decide, made);
         }
+    }
+
+    /// How many Pods without a controller the writer of a status knows that are in the lists of the status which it
+    /// replaces, or of the one which it has sent.
+    fn uncontrolled_of(&mut self, host: usize, call: &Call) -> u64 {
+        let Action::WriteJobStatus { uid, revision, status, .. } = Action::of(call) else { return 0 };
+        let replaced = |entry: &&LogEntry<JobView>| entry.object.uid == uid && Some(entry.at) == revision;
+        let replaced = self.api.job_log.iter().rfind(replaced).map(|entry| entry.object.clone());
+        let lists = replaced.iter().map(|job| job.status.uncounted()).chain([status.uncounted()]);
+        let listed: BTreeSet<&PodUid> = lists.flat_map(|list| list.succeeded.iter().chain(&list.failed)).collect();
+        let Some(controller) = self.hosts[host].job_controller() else { return 0 };
+        listed.into_iter().filter(|uid| controller.knows_uncontrolled(uid)).count() as u64
     }
 
     /// Put-back bugs that need no wrong code in production: the controller is told more than the network delivers.

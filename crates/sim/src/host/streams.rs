@@ -81,7 +81,9 @@ impl<S: Mutation> World<S> {
                 }
                 let log = self.api.archive.log(&kind);
                 followed.source = Source::Changes(log.partition_point(|version| version.at <= revision));
-                self.hears(at, stream, Heard::Reached { at: revision, complete: true });
+                let at_its_end = kind == Kind::POD && self.mutation.injects(Bug::ListedAtItsEnd);
+                let told = if at_its_end { self.api.head() } else { revision };
+                self.hears(at, stream, Heard::Reached { at: told, complete: true });
             }
             Source::Changes(next) => {
                 let Some(version) = self.api.archive.log(&kind).get(*next).cloned() else { return false };
@@ -106,7 +108,10 @@ impl<S: Mutation> World<S> {
         }
         let followed = &mut self.hosts[at].streams[stream];
         match followed.reflector.hears(heard) {
-            Word::Tell(input) => self.tell(at, input),
+            Word::Tell(input) => {
+                self.note_shown(at, &input);
+                self.tell(at, input);
+            }
             Word::Synced(input) => {
                 if let Input::InitDone(_, revision) = &input {
                     followed.seen = *revision;
@@ -124,6 +129,13 @@ impl<S: Mutation> World<S> {
         self.hosts[at].streams[stream].opened_at = self.api.now;
         let start = self.hosts[at].streams[stream].reflector.start();
         let kind = self.hosts[at].streams[stream].reflector.stream().kind;
+        let start = match start {
+            Start::Changes { after } if kind == Kind::POD && self.mutation.injects(Bug::ResumedFromJobs) => {
+                let jobs = self.hosts[at].streams.iter().find(|other| other.reflector.stream().kind == Kind::JOB);
+                Start::Changes { after: jobs.map_or(after, |jobs| after.max(jobs.seen)) }
+            }
+            start => start,
+        };
         let source = match start {
             Start::Changes { after } if after < self.api.compacted => {
                 self.counters.hit(Sometimes::TooOld);

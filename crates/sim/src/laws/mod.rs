@@ -19,6 +19,8 @@
 //! - I26: a finished Pod is deleted only if it is counted and its Job, or its own TTL, says so (`deletions`, `oracle.rs`).
 //! - I27: a Pod that has not ended is counted as failed only once its Job need not wait for a dead node any more
 //!   (`failures`); it is replaced only after that, and never counted as a success (I22, I25).
+//! - I28: a status that is refused is sent again after 1, 2, 4 … 60 seconds, and at once if the Job has changed
+//!   (`refused`).
 //! - O1: a Job that waits for others begins once each of them has ended as it wants (`order`).
 //! - O2: a Job that ends because of its order could not begin any more, and has had no Pod (`order`).
 //! - O3: at rest no Job waits for what has happened, or can no longer happen (`order`).
@@ -32,6 +34,7 @@ pub(crate) mod indexes;
 mod order;
 mod policy;
 mod read;
+mod refused;
 mod releases;
 mod stamps;
 mod times;
@@ -58,6 +61,7 @@ pub(crate) struct Laws {
     /// How many instances run at a time.
     instances: usize,
     gates_off: GatesOff,
+    refusals: refused::Refusals,
 }
 
 /// One write of a Job's status by a controller.

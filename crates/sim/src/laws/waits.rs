@@ -50,7 +50,7 @@ impl Laws {
     }
 
     /// At most so many failures can delay a Pod of the Job: those of its Pods, and those that its Pods brought with them.
-    fn failures_ever(&self, job: &Job) -> usize {
+    pub(super) fn failures_ever(&self, job: &Job) -> usize {
         let failed = |pod: &Pod| pod.failed(job) || self.is_fenced(job, pod);
         let lives = || self.history.pods_of(&job.metadata.uid).map(|(_, life)| life);
         let brought = |pod: &Pod| pod.failures_before().0 + pod.failures_before().1;
