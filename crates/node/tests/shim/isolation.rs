@@ -933,6 +933,9 @@ fn with_another_user(test: impl AsyncFnOnce(&mut Node, &Path)) {
     for (path, mode) in [(place.path(), 0o755), (wrapper.as_path(), 0o755)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return skip_without("setpriv");
+    }
     let tried = is_root().then(|| abilities::try_isolation(&wrapper));
     if !matches!(tried, Some(Ok(()))) {
         return skip(format!("an ordinary user cannot isolate: {tried:?}"));
@@ -992,9 +995,11 @@ fn containers_of_a_node_of_another_user_gain_no_privileges() {
         std::fs::copy(String::from_utf8(found.stdout).unwrap().trim(), &umount).unwrap();
         let set =
             Command::new("setcap").arg("cap_sys_admin,cap_dac_override,cap_dac_read_search+ep").arg(&umount).status();
-        let has_capabilities = set.is_ok_and(|set| set.success());
-        if !has_capabilities {
-            skip_without("setcap");
+        let has_capabilities = set.as_ref().is_ok_and(std::process::ExitStatus::success);
+        match set {
+            Ok(set) if set.success() => {}
+            Ok(set) => skip(format!("setcap cannot give capabilities to {}: {set}", umount.display())),
+            Err(_) => skip_without("setcap"),
         }
         let has_perl = Command::new("perl").args(["-e", "1"]).status().is_ok_and(|ran| ran.success());
         if !has_perl {
