@@ -1,5 +1,4 @@
 //! The table of resources is consistent, and discovery matches the recordings of a real server.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,5 @@
 //! The CronJob's rules, one row or more per rule.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use tally_api::cronjob::CronJobRules;
 use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;

@@ -1,5 +1,4 @@
 //! Bodies are decoded as in kube-apiserver, with its error messages.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
 use tally_api::catalog;

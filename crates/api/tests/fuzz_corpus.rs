@@ -1,7 +1,5 @@
 //! Replays the fuzzing corpus as ordinary tests, with their toolchain and in their time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 #[path = "../../../fuzz/api_properties.rs"]
 mod properties;
 

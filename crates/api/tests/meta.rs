@@ -1,5 +1,4 @@
 //! Metadata of creates and updates, one row per rule.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use tally_api::kinds::{Resource, Rules};
 use tally_api::meta;

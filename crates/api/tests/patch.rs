@@ -1,5 +1,4 @@
 //! Patches of all three kinds have the same results as in Kubernetes.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
 use tally_api::catalog;

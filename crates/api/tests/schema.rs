@@ -1,5 +1,4 @@
 //! The tables are correct, and everything in them is parsed.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use tally_api::catalog;
 use tally_api::schema::{Field, ListType, Shape, Struct, schema};

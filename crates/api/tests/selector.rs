@@ -1,5 +1,4 @@
 //! Selectors: the grammar with the messages of kube-apiserver, matching, and the reading of stored objects.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
 use tally_api::field::At;

@@ -1,7 +1,5 @@
 //! The shape of created Pods, rule by rule (CREATE-1 to 6).
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use tally_core::blueprint::{BlueprintError, NewPod, generate_name, pod_body, pod_body_on};
 use tally_core::job::JobView;
 use tally_value::{Value, json};

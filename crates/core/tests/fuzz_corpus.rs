@@ -1,7 +1,5 @@
 //! Replays the fuzzing corpus, with the toolchain and in the time of ordinary tests.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 #[path = "../../../fuzz/properties.rs"]
 mod properties;
 

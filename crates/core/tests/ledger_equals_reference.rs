@@ -4,11 +4,6 @@
 //! deleted and removed, which Pods are created under which names and with which failure counts, and when to plan again.
 //! Where the rules leave a choice (which Pods, if more are due than fit into a batch), any correct one is accepted.
 
-// A test that cannot continue must stop.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod reference;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +22,10 @@ use tally_core::pod::{Phase, PodView};
 use tally_core::policy::{FailurePolicy, FailureRule, OnPodCondition};
 use tally_core::time::Span;
 
-use reference::Facts;
-use reference::arbitrary::{self, plain_facts, plain_job, plain_pod, uid};
-use reference::compare::{self, Memory, check_rules, fresh_ledger};
-use reference::world::{Reply, World, steps};
+use crate::reference::Facts;
+use crate::reference::arbitrary::{self, plain_facts, plain_job, plain_pod, uid};
+use crate::reference::compare::{self, Memory, check_rules, fresh_ledger};
+use crate::reference::world::{Reply, World, steps};
 
 /// The number of Jobs that are checked in one state. Raise it to search further; the time of a run grows in proportion.
 const CASES: u32 = 4_000;
@@ -113,7 +108,7 @@ pub fn may_be_written(facts: &Facts) -> bool {
 
 /// The first plan from these facts is the expected one, the server would accept it, and there is no second one (I10).
 fn check_fresh<S: Mutation>(facts: &Facts, mutation: S, met: &Met) -> Result<(), String> {
-    let expected = reference::plan(facts);
+    let expected = crate::reference::plan(facts);
     let mut ledger = fresh_ledger(facts, mutation);
     let plan = compare::plan(&mut ledger, facts);
     met.plan(&plan, facts);
@@ -178,7 +173,7 @@ fn after_any_events_the_ledger_plans_as_if_it_had_just_been_told() {
             }
             world.settle(creations);
             let facts = world.facts(world.now + later);
-            let expected = reference::plan(&facts);
+            let expected = crate::reference::plan(&facts);
             let waits = later == MUCH_LATER || world.waits_are_derivable();
             let comparable = waits && world.bookings_are_derivable() && world.batch_is_derivable();
             met.count("a comparison", comparable);
@@ -249,7 +244,7 @@ fn pod_of_index(number: u128, index: u32) -> PodView {
 #[track_caller]
 fn check_by_hand(facts: &Facts) {
     let plan = compare::plan(&mut fresh_ledger(facts, NoMutation), facts);
-    if let Err(problem) = compare::check(&plan, &reference::plan(facts), facts, Memory::default()) {
+    if let Err(problem) = compare::check(&plan, &crate::reference::plan(facts), facts, Memory::default()) {
         panic!("{problem}");
     }
 }
@@ -474,7 +469,7 @@ fn a_success_counts_again_after_its_record_and_its_index_are_taken_away_at_once(
     facts.job.revision.0 += 1;
     ledger.observe_job(std::sync::Arc::new(facts.job.clone()));
     let plan = compare::plan(&mut ledger, &facts);
-    if let Err(problem) = compare::check(&plan, &reference::plan(&facts), &facts, Memory::default()) {
+    if let Err(problem) = compare::check(&plan, &crate::reference::plan(&facts), &facts, Memory::default()) {
         panic!("{problem}");
     }
     let write = plan.status.expect("the index is complete");

@@ -1,7 +1,5 @@
 //! Invalid input: a rule defines its meaning, or it is refused with an error that names the place. Nothing panics.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::indexes::IndexSet;

@@ -1,5 +1,4 @@
 //! When schedules are due: across clock changes, ends of months and leap years.
-#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use tally_core::schedule::{Schedule, Zone};

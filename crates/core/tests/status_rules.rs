@@ -4,8 +4,6 @@
 //! status), `field:value` is a field. `start` and `done` are the two times, in minutes; `uncounted` takes
 //! `succeeded/failed`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use serde_json::{Map, Value, json};
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::job::{JobSpec, JobStatus, JobView};

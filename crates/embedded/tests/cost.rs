@@ -4,6 +4,7 @@
 //!
 //! Builds without optimisation check again what is skipped (`debug_assert`), so the memory is held in optimised ones only, which
 //! `make sim` runs. `TALLY_COST=write cargo test --release -p tally-embedded --test cost` writes the file anew.
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

@@ -1,13 +1,10 @@
 //! CronJobs on the real registry, with Jobs whose Pods are hollow.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::cronjob::CronJobs;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};

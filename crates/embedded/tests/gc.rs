@@ -1,12 +1,9 @@
 //! The garbage collector on the real registry.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{Cluster, kinds};
 use serde_json::{Value, json};
-use support::{Cluster, kinds};
 use tally_controllers::gc::GarbageCollector;
 use tally_runtime::controller::{Kind, Refusal, Reply};
 

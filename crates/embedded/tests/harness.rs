@@ -1,10 +1,7 @@
 //! The harness itself: a controller receives all input, in order, and time advances only on request.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
+use crate::support::{Cluster, kinds};
 use serde_json::json;
-use support::{Cluster, kinds};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Request, RequestId, Stream, Verb};
 

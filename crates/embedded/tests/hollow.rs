@@ -1,11 +1,8 @@
 //! Hollow nodes on the real registry: their writes are accepted and stored as intended, and Jobs get their Pods through
 //! every way in which a Pod can end.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_runtime::controller::{Controller, Kind};

@@ -1,14 +1,11 @@
 //! How long finished Jobs and Pods stay, on the real registry: early deletion, TTLs, and Pods of dead nodes.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::ttl::TtlController;

@@ -1,10 +1,7 @@
 //! Terminating namespaces on the real registry.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
+use crate::support::{Cluster, kinds};
 use serde_json::{Value, json};
-use support::{Cluster, kinds};
 use tally_controllers::gc::GarbageCollector;
 use tally_controllers::namespace::Namespaces;
 use tally_controllers::service_account;

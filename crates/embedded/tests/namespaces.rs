@@ -1,10 +1,7 @@
 //! The objects that every namespace has, on the real registry.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::{root_ca, service_account};
 use tally_runtime::controller::{Kind, Refusal, Reply, Verb};
 

@@ -1,10 +1,7 @@
 //! The removal of Pods that no other controller will end, on the real registry and beside the Job controller.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::pod_gc::{PodGc, PodGcOptions};
 use tally_runtime::controller::{Call, Controller, Kind, Verb};

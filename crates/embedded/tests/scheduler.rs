@@ -1,12 +1,9 @@
 //! The scheduler on the real registry: what it writes is accepted, and no node ever has more Pods than it has room for.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::collections::BTreeMap;
 
+use crate::support::Cluster;
 use serde_json::{Value, json};
-use support::Cluster;
 use tally_controllers::hollow::Hollow;
 use tally_controllers::job::{Config, JobController};
 use tally_controllers::scheduler::Scheduler;

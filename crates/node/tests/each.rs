@@ -1,7 +1,5 @@
 //! A command with a row of a list: this node and the script that runs on any cluster make the same of it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;

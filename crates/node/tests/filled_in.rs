@@ -1,5 +1,4 @@
 //! The environment of containers and the content of volumes, one row per rule.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
 use tally_node::env::environment;

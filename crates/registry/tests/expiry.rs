@@ -1,12 +1,9 @@
 //! Events expire some time after their last write, and watchers are told.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::Cluster;
+use crate::support::Cluster;
 use tally_api::catalog;
 use tally_api::options::{Format, ListOptions, PatchKind, WatchOptions, WriteOptions};
 use tally_core::time::{Span, Timestamp};

@@ -1,9 +1,6 @@
 //! LimitRanges: which defaults they set, what they refuse, and the messages.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::Cluster;
+use crate::support::Cluster;
 use tally_value::{Value, json};
 
 /// A cluster whose namespace `default` has these limits, each in its own LimitRange.

@@ -1,10 +1,7 @@
 //! Pod security levels of namespaces: what is refused, what is warned about, and when. The checks themselves are tested in
 //! `crates/api/tests/pod_security`.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::Cluster;
+use crate::support::Cluster;
 use tally_value::{Value, json};
 
 const BASELINE: &str = "host namespaces (hostNetwork=true)";

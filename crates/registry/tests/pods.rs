@@ -1,9 +1,6 @@
 //! The verbs that only Pods have: bindings, and evictions that disruption budgets allow or refuse.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::{Cluster, now};
+use crate::support::{Cluster, now};
 use tally_api::options::{Format, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_registry::Target;

@@ -1,12 +1,9 @@
 //! ResourceQuotas: what they refuse, with which words, and what they say is used.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::Cluster;
+use crate::support::Cluster;
 use tally_api::options::{DeleteOptions, Format, WriteOptions};
 use tally_registry::Target;
 use tally_value::{Value, json};
@@ -44,7 +41,9 @@ fn status<'a>(cluster: &Cluster, pod: &'a str) -> Target<'a> {
 
 fn delete(cluster: &Cluster, plural: &str, name: &str) {
     let options = DeleteOptions { grace_period_seconds: Some(0), ..Default::default() };
-    support::now(cluster.registry.delete(cluster.target("", plural, "default", name), &options)).map(|_| ()).unwrap();
+    crate::support::now(cluster.registry.delete(cluster.target("", plural, "default", name), &options))
+        .map(|_| ())
+        .unwrap();
 }
 
 /// QUOTA-2, QUOTA-3.
@@ -285,7 +284,7 @@ async fn places_are_taken_once_and_shown() {
     let registry = Arc::new(cluster.registry);
     let create = &|name: String| {
         let body = pod(&name, &json!({})).to_string();
-        support::now(registry.create(pods, body.as_bytes(), Format::Json, &WriteOptions::default())).is_ok()
+        crate::support::now(registry.create(pods, body.as_bytes(), Format::Json, &WriteOptions::default())).is_ok()
     };
     let made = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)

@@ -1,14 +1,11 @@
 //! Races: another client acts between a decision and its write, or the process ends between two writes.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::future::Future;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use support::{Cluster, now};
+use crate::support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, WriteOptions};
 use tally_core::time::Timestamp;
 use tally_registry::{Env, Registry, Target};

@@ -2,16 +2,13 @@
 //!
 //! For ConfigMaps the reference is this file's own, and shares no type with the value that objects are made of. For Pods it is a
 //! registry that remembers nothing of what it wrote: every object is read from its text, and all of it is checked and written.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::support::{Cluster, now};
 use proptest::prelude::*;
 use serde_json::{Map, Value as Plain, json as plain};
-use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, PatchKind, WriteOptions};
 use tally_api::status_error::StatusError;
 use tally_core::time::Timestamp;

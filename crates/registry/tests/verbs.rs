@@ -1,10 +1,7 @@
 //! The verbs where no recording of a real server exists: concurrent requests, generated names that run out, and lists
 //! that are older than the history.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::{Cluster, now};
+use crate::support::{Cluster, now};
 use tally_api::options::{DeleteOptions, Format, ListOptions, Propagation, ReadAt, WriteOptions};
 use tally_registry::{Deleted, Env, MAX_OBJECT, Target};
 use tally_store::{Store, StoreOptions};

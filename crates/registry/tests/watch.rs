@@ -1,13 +1,10 @@
 //! A stream delivers every change once and in order, with any selector and at any reading speed, across compactions and
 //! reconnects.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::collections::BTreeMap;
 
+use crate::support::{Cluster, now};
 use proptest::prelude::*;
-use support::{Cluster, now};
 use tally_api::options::{DeleteOptions, ListOptions, WatchOptions};
 use tally_registry::{Object, WatchEvent, WatchStream};
 use tally_value::{Value, json};

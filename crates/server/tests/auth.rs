@@ -1,13 +1,9 @@
 //! Authentication and authorization over HTTPS.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
+use crate::support::{Credentials, Running, get, issue, request};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
 };
-use support::{Credentials, Running, get, issue, request};
 use tally_value::json;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -139,7 +135,7 @@ async fn others_may_look_around_and_ask_about_themselves() {
                 || path.contains("selfsubject");
             assert_eq!(answer.code, if is_open { code } else { 403 }, "{name}: {method} {path}");
         }
-        let text = |answer: &support::Answer| answer.value()["message"].as_str().unwrap_or_default().to_owned();
+        let text = |answer: &crate::support::Answer| answer.value()["message"].as_str().unwrap_or_default().to_owned();
         let answer = server.call(&credentials, get("/apis/batch/v1/namespaces/n/jobs/j")).await;
         let expected = format!(
             "jobs.batch \"j\" is forbidden: User \"{name}\" cannot get resource \"jobs\" in API group \"batch\" in the \

@@ -1,17 +1,13 @@
 //! Limits of connections and requests, with a server whose limits are small.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Credentials, PATIENCE, Running, collect, get, request};
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
-use support::{Credentials, PATIENCE, Running, collect, get, request};
 use tally_server::{Deadlines, FlowLimits, ServerOptions, ShareLimits};
 use tally_value::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,15 +1,11 @@
 //! OpenAPI, discovery and scale as clients see them on the wire.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::{Answer, Lines, Running, get, request};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use support::{Answer, Lines, Running, get, request};
 use tally_value::{Value, json};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

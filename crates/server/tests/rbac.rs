@@ -1,11 +1,7 @@
 //! Roles and bindings over HTTPS: the pure authorizer, reviews and real requests give the same answer.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
+use crate::support::{Answer, Credentials, Running, get, request};
 use rcgen::{CertificateParams, DnType};
-use support::{Answer, Credentials, Running, get, request};
 use tally_api::catalog;
 use tally_api::rbac::{AccessRequest, AccessTarget, RbacPolicy, Requester, ResourceAttributes, builtin};
 use tally_value::{Value, json};

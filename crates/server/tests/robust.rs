@@ -1,16 +1,12 @@
 //! Requests of an attacker, and the containment of bugs of the server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{Credentials, Running, get, request};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
-use support::{Credentials, Running, get, request};
 use tally_core::time::Timestamp;
 use tally_registry::Env;
 use tally_server::SystemEnv;

@@ -1,15 +1,11 @@
 //! The HTTP interface: formats, limits, streams, and shutdown.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
+use crate::support::{Lines, Running, collect, get, request};
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
-use support::{Lines, Running, collect, get, request};
 use tally_api::decode::decode_as;
 use tally_api::options::{FieldValidation, Format};
 use tally_api::protobuf;
@@ -369,7 +365,7 @@ impl Frames {
                 self.buffer.drain(..whole);
                 return found;
             }
-            let frame = tokio::time::timeout(support::PATIENCE, self.body.frame()).await.expect("an event");
+            let frame = tokio::time::timeout(crate::support::PATIENCE, self.body.frame()).await.expect("an event");
             self.buffer.extend_from_slice(&frame.expect("no end").expect("a sound stream").into_data().unwrap());
         }
     }
@@ -416,7 +412,7 @@ async fn open_watches_end_cleanly_when_the_server_stops() {
     let mut other = Lines::of(client.send_request(asked).await.unwrap());
     let stopped = server.stop();
     assert_eq!((one.next().await, other.next().await), (None, None));
-    tokio::time::timeout(support::PATIENCE, stopped).await.expect("it stops").unwrap();
+    tokio::time::timeout(crate::support::PATIENCE, stopped).await.expect("it stops").unwrap();
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
 }
 
@@ -472,7 +468,7 @@ async fn a_watch_ends_with_its_client() {
     assert_eq!(count().await, "2");
     drop(open);
     let gone = async { while count().await != "0" {} };
-    tokio::time::timeout(support::PATIENCE, gone).await.expect("the server notices");
+    tokio::time::timeout(crate::support::PATIENCE, gone).await.expect("the server notices");
 }
 
 #[tokio::test]

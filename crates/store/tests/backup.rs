@@ -1,11 +1,8 @@
 //! Backups: what is written is read back, and a file that was cut, changed or rearranged is refused.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::path::Path;
 
-use common::{commit, delete, dump, put};
+use crate::common::{commit, delete, dump, put};
 use tally_store::backup::{BackupError, BackupFile, BackupItem, BackupReader, RESTORE_STEP};
 use tally_store::{Expect, OpenError, Store, StoreBuilder, StoreOptions};
 

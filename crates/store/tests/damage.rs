@@ -1,8 +1,5 @@
 //! Damaged, foreign and half-created stores are opened with their data intact, or refused with a reason and not
 //! changed.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{commit, delete, dump, put};
+use crate::common::{commit, delete, dump, put};
 use tally_store::{Expect, FIRST, OpenError, Store, StoreOptions};
 use xxhash_rust::xxh3::xxh3_64;
 

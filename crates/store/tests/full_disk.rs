@@ -1,8 +1,5 @@
 //! A disk that is full for a time: writes are refused with words, resume without a restart, and nothing that was
 //! acknowledged is lost.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use common::{commit, delete, dump, put};
+use crate::common::{commit, delete, dump, put};
 use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Expect, Store, StoreOptions, WriteError};
 

@@ -1,8 +1,5 @@
 //! A process that writes is killed again and again: every acknowledged write is there, none in part, and revisions
 //! never decrease.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
@@ -10,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::runtime;
+use crate::common::runtime;
 use tally_store::{Body, Change, Expect, Store, StoreOptions, Write};
 
 const KILLS: usize = 56;
@@ -137,7 +134,7 @@ struct Ack {
 fn kill_one(dir: &Path, steps: &[usize], dice: usize, round: usize) -> Vec<Ack> {
     let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writes_until_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "kill::writes_until_killed", "--ignored", "--nocapture"])
         .env("STORE_DIR", dir)
         .env("STORE_STEPS", steps.join(","))
         .stdin(Stdio::null())

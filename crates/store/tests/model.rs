@@ -1,12 +1,9 @@
 //! The store against a plain model: for every sequence of operations, in memory and on disk, across restarts, both give
 //! the same results.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use common::{body, commit, text};
+use crate::common::{body, commit, text};
 use proptest::prelude::*;
 use tally_store::{Batch, Change, Event, Expect, Page, Store, StoreOptions, TooOld, Watcher, Write, WriteError};
 

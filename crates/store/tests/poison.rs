@@ -1,11 +1,8 @@
 //! Disks that fail, and orderly shutdown: which errors writers get, and that reads continue.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use common::{commit, delete, dump, put, wait};
+use crate::common::{commit, delete, dump, put, wait};
 use tally_store::backend::{Account, Backend, BackendError, Planned};
 use tally_store::{Body, Change, Expect, MAX_KEY, MAX_VALUE, Store, StoreOptions, Write, WriteError};
 
@@ -155,7 +152,7 @@ fn what_is_put_and_deleted_is_one_write_to_the_disk() {
     outcome.send(Ok(())).unwrap();
     let made = commit(&store, put("pods/a/1", Expect::Absent, "made")).unwrap();
     outcome.send(Ok(())).unwrap();
-    let change = Change::PutAndDelete(common::body("marked"), None);
+    let change = Change::PutAndDelete(crate::common::body("marked"), None);
     let write = Write { key: "pods/a/1".into(), expect: Expect::At(made.revision), change };
     let marked = commit(&store, write).unwrap();
     assert_eq!(marked.revision, made.revision + 1);

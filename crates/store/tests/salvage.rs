@@ -1,15 +1,12 @@
 //! A damaged store: what is damaged is named, and everything else is read.
 //!
 //! `STORE_FLIPS` is the number of bytes that are changed in each file, one at a time; `all` for every byte.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{commit, delete, dump, put};
+use crate::common::{commit, delete, dump, put};
 use tally_store::salvage::{DamagedObject, Inspection, inspect};
 use tally_store::{Expect, OpenError, Store, StoreOptions};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,14 +1,11 @@
 //! Watches during concurrent writes: no stream loses, repeats or reorders an event, whatever its pace.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{commit, delete, put, runtime, wait};
+use crate::common::{commit, delete, put, runtime, wait};
 use proptest::prelude::*;
 use tally_store::{Change, Entry, Event, Expect, Store, StoreOptions, Watcher, Write, WriteError};
 
@@ -308,7 +305,7 @@ fn change_wakes_every_watcher_of_its_kind() {
 #[test]
 fn commit_in_memory_is_done_at_its_first_poll() {
     let store = Store::memory(StoreOptions::default());
-    let write = Write { key: "pods/a/1".into(), expect: Expect::Absent, change: Change::Put(common::body("x")) };
+    let write = Write { key: "pods/a/1".into(), expect: Expect::Absent, change: Change::Put(crate::common::body("x")) };
     let future = std::pin::pin!(store.commit(write));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(matches!(future.poll(&mut context), std::task::Poll::Ready(Ok(_))));

@@ -4,7 +4,7 @@ use tally_api::job::JobRules;
 use tally_api::kinds::{Part, Rules, Siblings};
 use tally_value::{Value, json};
 
-use crate::{create, job, update};
+use super::{create, job, update};
 
 fn after(text: &str) -> Value {
     json!({"metadata": {"annotations": {"tally.dev/after": text}}})

@@ -3,7 +3,7 @@
 use tally_api::kinds::Part;
 use tally_value::{Value, json};
 
-use crate::{UID, check_update, create, indexed, job, spec, success_rules, update};
+use super::{UID, check_update, create, indexed, job, spec, success_rules, update};
 
 #[test]
 fn the_generation_counts_changes_of_the_spec() {

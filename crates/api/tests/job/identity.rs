@@ -5,7 +5,7 @@ use tally_api::kinds::{Part, Rules};
 use tally_core::time::Timestamp;
 use tally_value::{Value, json};
 
-use crate::{UID, check, create, indexed, job, labels, merge, spec, update};
+use super::{UID, check, create, indexed, job, labels, merge, spec, update};
 
 #[test]
 fn what_is_left_out_is_filled_in() {

@@ -2,7 +2,7 @@
 
 use tally_value::{Value, json};
 
-use crate::{check, create, exit_codes, failure_rule, indexed, merge, spec, success_rules};
+use super::{check, create, exit_codes, failure_rule, indexed, merge, spec, success_rules};
 
 #[test]
 fn numbers() {

@@ -6,7 +6,7 @@ use tally_api::pod::{self, PodRules};
 use tally_core::time::Timestamp;
 use tally_value::{Value, json};
 
-use crate::{NOW, compare, created, merge, received, texts, written};
+use super::{NOW, compare, created, merge, received, texts, written};
 
 #[test]
 fn templates_leave_more_open_than_pods() {

@@ -2,7 +2,7 @@
 
 use tally_value::json;
 
-use crate::{check, check_container, merge};
+use super::{check, check_container, merge};
 
 #[test]
 fn containers_are_checked() {

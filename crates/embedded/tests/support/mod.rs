@@ -1,5 +1,6 @@
 //! A cluster in one thread: controllers on the real registry, with a store in memory and a clock that advances only on
 //! request. Requests of controllers are carried out at once.
+
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
 //! The shim with real processes. What the tests start and kill is a program of its own (`program.rs`).
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod harness;

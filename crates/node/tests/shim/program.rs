@@ -1,5 +1,6 @@
 //! The processes of these tests: the shim and the launcher (`node-shim`), and a stand-in for the process that decides,
 //! which the tests kill (`decider`).
+
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod start;

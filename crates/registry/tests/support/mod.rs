@@ -1,4 +1,5 @@
 //! A registry on a memory store, with a clock that stands still.
+
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::future::Future;

@@ -1,4 +1,5 @@
 //! Helpers for the tests of the store: small writes, and a way to wait for them.
+
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "each test uses a part of it")]
 
 use tally_store::{Body, Change, Entry, Expect, Store, Write, WriteError};

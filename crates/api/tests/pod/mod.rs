@@ -1,5 +1,4 @@
 //! The Pod's rules: defaults, errors and their messages, allowed changes.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod changes;
 mod spec;

@@ -2,8 +2,6 @@
 //! v1.0 to v1.36 and `latest`: a row for each version from which on it said something else. kube-apiserver sets the
 //! field `appArmorProfile` from the annotation before it judges a Pod; the Pod `apparmor-ann` has it set.
 
-#![allow(clippy::unwrap_used)]
-
 use tally_api::pod_security::{
     NamespaceSecurity, PodIds, RulesVersion, SecurityLevel, SecurityPolicy, in_full, label_errors, violations,
     warnings_about_existing,

@@ -1,5 +1,4 @@
 //! The kinds with few rules: defaults, errors and their messages.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod data;
 mod events;

@@ -1,7 +1,6 @@
 //! The node on the real registry, with a fake of the half that acts, and all kinds of faults: crashes, lost responses,
 //! deletions, processes that do not start or do not end. The invariants are checked after every step, and in the end
 //! nothing is left.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod rules;
 

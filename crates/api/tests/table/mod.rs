@@ -1,5 +1,4 @@
 //! Tables as `kubectl get` shows them, one row per check.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod jobs;
 mod pods;

@@ -1,7 +1,5 @@
 //! The Job's rules, one row or more per rule: what is accepted, what is refused, and the messages.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 mod annotations;
 mod changes;
 mod gates;
