@@ -330,7 +330,7 @@ async fn a_list_in_protobuf_has_a_bounded_number_of_items_and_parts() {
     let list = |item: &[u8], times| {
         let about = b"\x0a\x02v1\x12\x07PodList";
         let raw = [&b"\x0a\x03\x12\x019"[..], &item.repeat(times)].concat();
-        Bytes::from([&tally_api::protobuf::MAGIC[..], &field(0x0a, about), &field(0x12, &raw)].concat())
+        Bytes::from([tally_api::protobuf::MAGIC, &field(0x0a, about), &field(0x12, &raw)].concat())
     };
     // Tolerations, which are empty objects: with the list and the objects above it there are three more.
     let pod = field(0x12, &field(0x12, &[0xb2, 0x01, 0].repeat(4_997)));
