@@ -14,6 +14,8 @@ CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
+# Most tests of the whole binary wait for processes; they use a third of a processor each.
+TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 # Kills in each of the three storms.
 FAULT_KILLS ?= 80
 FAULT_RUNS ?= 10
@@ -120,7 +122,7 @@ $(KUBE_RS)/built: $(KUBE_RS_SOURCE)/Cargo.toml $(KUBE_RS_SOURCE)/Cargo.lock $(KU
 unit: tools
 	@mkdir -p $(TARGET) && export TALLY_SKIPPED="$$(cd $(TARGET) && pwd)/skipped.txt" && : > "$$TALLY_SKIPPED" \
 		&& if $(CARGO) nextest --version >/dev/null 2>&1; \
-			then $(CARGO) nextest run --workspace --exclude tally-sim --locked; \
+			then $(CARGO) nextest run --workspace --exclude tally-sim --locked --test-threads $(TEST_THREADS); \
 			else $(CARGO) test --workspace --exclude tally-sim --locked; fi \
 		&& sort "$$TALLY_SKIPPED"
 

@@ -104,6 +104,23 @@ async fn servers_without_streaming_lists_are_read_page_by_page() {
     assert!(watch.contains("resourceVersion=5"), "the changes follow the list: {watch}");
 }
 
+/// Kubernetes 1.36 on an etcd before 3.4.25 accepts the watch, and fails it by an event: it was asked again and
+/// again, and nothing was ever read.
+#[tokio::test]
+async fn a_stream_that_fails_by_an_event_is_read_page_by_page_from_then_on() {
+    let failure = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled","code":500}"#;
+    let (remote, _) = server(move |target| {
+        Some(match target {
+            target if target.contains("sendInitialEvents") => (200, event("ERROR", failure)),
+            target if target.contains("watch=true") => (200, event("MODIFIED", "9")),
+            _ => (200, page(5, "", &[1, 2])),
+        })
+    })
+    .await;
+    assert_eq!(all(&remote, Stream::of(Kind::JOB), STATE).await.unwrap(), ["refused 500"]);
+    assert_eq!(all(&remote, Stream::of(Kind::JOB), STATE).await.unwrap(), ["1", "2", "5!", "9"]);
+}
+
 #[tokio::test]
 async fn a_list_from_the_past_is_not_told() {
     let (remote, _) = server(|target| {

@@ -184,7 +184,11 @@ impl Events for Watch {
     async fn next(&mut self) -> Option<StreamEvent> {
         loop {
             if let Some(heard) = self.ready.pop_front() {
-                if matches!(heard, StreamEvent::Failed(_)) {
+                if let StreamEvent::Failed(trouble) = &heard {
+                    // A server may notice only when it has accepted the watch: then an event says it.
+                    if matches!(trouble, WatchError::Refused(refusal) if answer::no_streaming_lists(refusal)) {
+                        self.remote.list_by_pages();
+                    }
                     self.ready.clear();
                     self.state = State::Over;
                 }
