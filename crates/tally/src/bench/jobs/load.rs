@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 use tally_runtime::controller::{Call, Kind, Verb};
@@ -13,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::cases::Case;
-use super::streams::lines;
+use super::streams::Lines;
 use super::tracker::WARM_UP;
 use crate::bench::server::{Api, Client};
 
@@ -83,7 +82,7 @@ impl Load {
             run_for: Duration::from_secs(u64::from(case.run_for_seconds)),
         };
         let path = format!("/api/v1/namespaces/{namespace}/pods?watch=true&fieldSelector=status.phase%3DPending");
-        let pods = api.connection()?.watch(&path).await?;
+        let pods = Lines::open(api, path).await?;
         let (send, receive) = mpsc::unbounded_channel();
         let receive = Arc::new(tokio::sync::Mutex::new(receive));
         let mut tasks = vec![tokio::spawn(said(choose(pods, rules, send)))];
@@ -106,7 +105,7 @@ async fn said(work: impl Future<Output = Result<()>>) {
     }
 }
 
-async fn choose(mut pods: Incoming, rules: Rules, send: mpsc::UnboundedSender<Finish>) -> Result<()> {
+async fn choose(pods: Lines, rules: Rules, send: mpsc::UnboundedSender<Finish>) -> Result<()> {
     let (mut held, mut appeared) = (Vec::new(), 0);
     let take = |line: &[u8]| {
         let event: Event = serde_json::from_slice(line).context("a watch event of Pods is not JSON")?;
@@ -137,7 +136,7 @@ async fn choose(mut pods: Incoming, rules: Rules, send: mpsc::UnboundedSender<Fi
         }
         Ok(())
     };
-    lines(&mut pods, take, || {}).await
+    pods.read(take, || {}).await
 }
 
 async fn write(

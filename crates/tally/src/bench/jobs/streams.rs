@@ -39,14 +39,11 @@ impl Streams {
     /// Follows the Jobs of a namespace and, if asked for, its Pods that succeed.
     pub async fn open(api: &Api, namespace: &str, pods: bool) -> Result<Streams> {
         let shared = Arc::new(Shared::default());
-        let jobs = format!("/apis/batch/v1/namespaces/{namespace}/jobs?watch=true&timeoutSeconds={WATCH_SECONDS}");
-        let jobs = api.connection()?.watch(&jobs).await?;
+        let jobs = Lines::open(api, format!("/apis/batch/v1/namespaces/{namespace}/jobs?watch=true")).await?;
         let mut readers = vec![tokio::spawn(follow(jobs, shared.clone(), Tracker::job_event))];
         if pods {
             let selected = "fieldSelector=status.phase%3DSucceeded";
-            let pods =
-                format!("/api/v1/namespaces/{namespace}/pods?watch=true&timeoutSeconds={WATCH_SECONDS}&{selected}");
-            let pods = api.connection()?.watch(&pods).await?;
+            let pods = Lines::open(api, format!("/api/v1/namespaces/{namespace}/pods?watch=true&{selected}")).await?;
             readers.push(tokio::spawn(follow(pods, shared.clone(), Tracker::pod_event)));
         }
         Ok(Streams { shared, readers })
@@ -83,23 +80,67 @@ impl Drop for Streams {
 
 type Take = fn(&mut Tracker, &[u8], Instant) -> Result<()>;
 
-async fn follow(mut body: Incoming, shared: Arc<Shared>, take: Take) {
-    let read = lines(&mut body, |line| take(&mut shared.lock(), line, Instant::now()), || shared.changed.notify_one());
+async fn follow(watch: Lines, shared: Arc<Shared>, take: Take) {
+    let read = watch.read(|line| take(&mut shared.lock(), line, Instant::now()), || shared.changed.notify_one());
     if let Err(error) = read.await {
         shared.lock().problem = Some(format!("{error:#}"));
         shared.changed.notify_one();
     }
 }
 
-/// Passes on the lines of a body; `read` is called after those of each frame. Returns only after an error.
-pub async fn lines(
+/// The lines of a watch. A server may end it at any time, as kube-apiserver does when it is busy: it goes on from where it was.
+pub struct Lines {
+    api: Api,
+    path: String,
+    body: Incoming,
+    /// The revision of the last object.
+    at: Option<u64>,
+}
+
+impl Lines {
+    pub async fn open(api: &Api, path: String) -> Result<Lines> {
+        let path = format!("{path}&timeoutSeconds={WATCH_SECONDS}");
+        Ok(Lines { api: api.clone(), body: api.connection()?.watch(&path).await?, path, at: None })
+    }
+
+    /// Passes on the lines; `read` is called after those of each frame. Returns only after an error.
+    pub async fn read(mut self, mut take: impl FnMut(&[u8]) -> Result<()>, mut read: impl FnMut()) -> Result<()> {
+        loop {
+            let before = self.at;
+            lines(&mut self.body, |line| self.at = revision(line).or(self.at).max(self.at), &mut take, &mut read)
+                .await?;
+            // Nothing has come: it is not asked without a pause.
+            if self.at == before {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            let after = self.at.map_or_else(String::new, |at| format!("&resourceVersion={at}"));
+            self.body = self.api.connection()?.watch(&format!("{}{after}", self.path)).await?;
+        }
+    }
+}
+
+/// The revision of the object in a line. Nothing else in a Job or Pod has a field of this name.
+fn revision(line: &[u8]) -> Option<u64> {
+    const FIELD: &[u8] = br#""resourceVersion":""#;
+    let digits = &line[memchr::memmem::find(line, FIELD)? + FIELD.len()..];
+    let end = memchr::memchr(b'"', digits)?;
+    std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
+}
+
+/// Passes on the lines of a body until it ends.
+async fn lines(
     body: &mut Incoming,
-    mut take: impl FnMut(&[u8]) -> Result<()>,
-    mut read: impl FnMut(),
+    mut seen: impl FnMut(&[u8]),
+    take: &mut impl FnMut(&[u8]) -> Result<()>,
+    read: &mut impl FnMut(),
 ) -> Result<()> {
     let mut rest = Vec::new();
-    loop {
-        let frame = body.frame().await.context("a watch ended early")?.context("a watch broke")?;
+    let mut take = |line: &[u8]| {
+        seen(line);
+        take(line)
+    };
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("a watch broke")?;
         let Some(mut data) = frame.data_ref().map(|data| &data[..]) else { continue };
         while let Some(end) = memchr::memchr(b'\n', data) {
             let (line, after) = (&data[..end], &data[end + 1..]);
@@ -114,5 +155,18 @@ pub async fn lines(
         }
         rest.extend_from_slice(data);
         read();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::revision;
+
+    #[test]
+    fn the_revision_of_a_line_is_that_of_its_object() {
+        let line = br#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"17","uid":"u"}}}"#;
+        assert_eq!(revision(line), Some(17));
+        assert_eq!(revision(br#"{"type":"ERROR","object":{"metadata":{},"code":410}}"#), None);
     }
 }
