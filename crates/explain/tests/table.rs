@@ -1098,6 +1098,25 @@ fn a_job_that_goes_on_after_a_success_does_not_wait_for_failures_before_it() {
     assert_eq!(names(&explanation), ["ControllerBehind"], "ten seconds are enough: {}", explanation.text(now()));
 }
 
+/// Times are whole seconds: a Pod that was created and failed in the second of a success counts as later.
+#[test]
+fn a_failure_that_is_gone_may_be_later_than_a_success_in_the_same_second() {
+    let status = json!([{"subresource": "status", "time": ago(4)}]);
+    for managers in [status, json!([])] {
+        let object = job(json!({"metadata": {"managedFields": managers},
+            "spec": {"completions": 8, "parallelism": 8}, "status": {"active": 0, "failed": 4, "succeeded": 1}}));
+        let at_once = |name: &str, phase| {
+            ended(name, phase, 4, json!({"metadata": {"creationTimestamp": ago(4), "finalizers": null}}))
+        };
+        let mut pods = ["a", "b", "c"].map(|name| at_once(name, "Failed")).to_vec();
+        pods.push(at_once("d", "Succeeded"));
+        let explanation = explain(&seen(object, pods), now());
+        let text = explanation.text(now());
+        assert_eq!(names(&explanation), ["BackOff"], "{text}");
+        assert!(text.contains("at 2026-01-31T12:01:16Z at the latest"), "80 s, not 40 s: {text}");
+    }
+}
+
 /// The text says what is certain of the end of a wait, and what is not.
 #[test]
 fn a_wait_for_failures_whose_pods_are_gone_has_its_latest_end() {

@@ -25,8 +25,8 @@ impl<S: Mutation> Ledger<S> {
     /// the policy of the Job ignores, which are counted nowhere. None: the Pods that are there
     /// say all. So they do where each index waits for itself, by the Pod that is kept for it (BLPI-6).
     pub fn remembered_backoff(&self, last_at: Timestamp, now: Timestamp) -> Option<RememberedBackoff> {
-        // A success ends the count of the failures before it.
-        if self.mode.limits_each_index || self.history.last_success_at().is_some_and(|at| at >= last_at) {
+        if self.mode.limits_each_index || self.history.last_success_at().is_some_and(|at| !self.may_follow(at, last_at))
+        {
             return None;
         }
         let counts =
@@ -36,5 +36,13 @@ impl<S: Mutation> Ledger<S> {
         let longest_for = self.history.longest_delay(self.mutation, &self.job.backoff, &self.job.uid, gone);
         let last_at = self.history.last_failure().map_or(last_at, |failure| failure.at.max(last_at));
         Some(RememberedBackoff { gone, longest_for, notice: self.backoff_notice(last_at + longest_for, now) })
+    }
+
+    /// Whether a Pod that is gone, and failed at `last_at` at the latest, can have failed after a success. A success ends
+    /// the count of the failures before it. Of two Pods that ended in the same second, one that was also created in that
+    /// second counts as the later one (BACKOFF-3): where any Pod was created then, the Pod that is gone may have been.
+    fn may_follow(&self, success: Timestamp, last_at: Timestamp) -> bool {
+        let creates = || self.pods.iter().any(|(_, entry)| entry.created_at >= success);
+        success < last_at || (success == last_at && creates())
     }
 }

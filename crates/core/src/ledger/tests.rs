@@ -1819,11 +1819,40 @@ fn failures_whose_pods_are_gone_may_be_remembered_by_another_leader() {
     assert_eq!(remembered(recorded.clone(), vec![ended("a"), pod("b", 5, "Failed")], START), None);
     assert_eq!(remembered(recorded, vec![ended("a")], START), Some((1, 20, 20)));
     assert_eq!(remembered(failed(1), vec![deleting(released(pod("a", 5, "Running")))], START), Some((1, 10, 10)));
-    // No failure of before a success counts. A Pod that is created and fails in the second of the success is later.
-    let succeeded = || vec![ended("a"), released(pod("b", 5, "Succeeded"))];
+    // No failure of before a success counts.
+    let before = |mut pod: Value| {
+        pod["metadata"]["creationTimestamp"] = "2023-11-14T22:13:00Z".into();
+        pod["status"]["conditions"] =
+            json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+        pod
+    };
+    let succeeded = || vec![before(ended("a")), before(released(pod("b", 5, "Succeeded")))];
+    assert_eq!(remembered(failed(3), succeeded(), after(-1)), None);
     assert_eq!(remembered(failed(3), succeeded(), START), None);
-    assert_eq!(remembered(failed(3), succeeded(), after(1)), Some((2, 40, 41)));
+    assert_eq!(remembered(failed(3), succeeded(), after(1)), Some((2, 20, 21)));
     // Every index waits for itself.
     let per_index = with_status(indexed(json!({"backoffLimitPerIndex": 3})), json!({"failed": 3}));
     assert_eq!(remembered(per_index, vec![], START), None);
+}
+
+/// BACKOFF-3: a Pod that is created and fails in the second of a success is later than the success, also if it is gone. Four
+/// Pods failed, one of them is gone, and the leader that has seen it waits 80 s, not 40 s.
+#[test]
+fn a_failure_in_the_second_of_a_success_may_be_remembered_though_its_pod_is_gone() {
+    let failures = || ["a", "b", "c", "gone"].map(|name| pod(name, 5, "Failed"));
+    let job = job(json!({"completions": 8, "parallelism": 8}));
+    let mut leader = Bench::new(&job);
+    failures().into_iter().for_each(|pod| leader.sees(pod));
+    leader.sees(pod("d", 5, "Succeeded"));
+    let (history, job_view) = (&leader.ledger.history, &leader.ledger.job);
+    let retry_at = history.retry_at(NoMutation, &job_view.backoff, &job_view.uid);
+    assert_eq!(retry_at, Some(START + Span::from_seconds(80)));
+
+    let mut reader = Bench::new(&with_status(job, json!({"failed": 4, "succeeded": 1})));
+    failures().into_iter().take(3).for_each(|pod| reader.sees(released(pod)));
+    reader.sees(released(pod("d", 5, "Succeeded")));
+    let found = reader.ledger.remembered_backoff(START, reader.now).expect("one failed Pod is gone");
+    assert_eq!((found.gone, Some(found.notice.retry_at)), (1, retry_at));
+    // The success was later than everything that can have been counted.
+    assert_eq!(reader.ledger.remembered_backoff(START - Span::from_seconds(1), reader.now), None);
 }
