@@ -450,7 +450,7 @@ async fn the_controller_runs_jobs_in_both_forms_and_replaces_nothing_but_its_lea
     let has_protobuf = "the server has protobuf";
     let doubts = ["no longer as protobuf", "what became of a request", "does not accept protobuf"];
     for (name, options, expected) in [
-        ("by-default", &[][..], false),
+        ("by-default", &[][..], true),
         ("in-either", &["--kube-api-content-type", "auto"], true),
         ("in-json", &["--kube-api-content-type", "application/json"], false),
         ("in-protobuf", &["--kube-api-content-type=application/vnd.kubernetes.protobuf"], false),

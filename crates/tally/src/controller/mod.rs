@@ -77,7 +77,7 @@ pub struct Args {
     /// Media type in which Pods and Events are exchanged with the API server: application/json;
     /// application/vnd.kubernetes.protobuf, which costs the API server less; or auto, which reads protobuf where the API
     /// server has it, and sends it once the API server has. Everything else is JSON
-    #[arg(long, value_name = "TYPE", default_value = "application/json", value_parser = flags::content_type)]
+    #[arg(long, value_name = "TYPE", default_value = "auto", value_parser = flags::content_type)]
     kube_api_content_type: ContentType,
     /// Enable leader election: only the instance that holds the Lease runs its controllers
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
