@@ -24,6 +24,9 @@ pub const REASONS: [&str; 1] = ["RevisionGate"];
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// The proxy passes requests on as texts.
+const IN_JSON: &str = "--kube-api-content-type=application/json";
+
 /// A proxy between a controller and the server, plain HTTP on the side of the controller. Once `closed` is true, nothing is told
 /// about Pods: streams fall silent, and lists are refused.
 async fn proxy(api: Api, closed: watch::Receiver<bool>) -> SocketAddr {
@@ -108,7 +111,7 @@ async fn a_controller_whose_stream_of_pods_is_behind_is_explained() {
         "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "none"}}],
     });
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let _controller = Controller::start(&kubeconfig, "behind", &["--controllers", "job"]);
+    let _controller = Controller::start(&kubeconfig, "behind", &["--controllers=job", IN_JSON]);
     cluster.job("gated", json!({}), json!({"completions": 3, "parallelism": 1}), "true").await;
     let pod = cluster.pods("gated", 1).await.remove(0);
     let pod = cluster.bind(&pod, "n").await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, get, make};
 use crate::leaders::wait;
 use crate::process::{Controller, GIVE_UP_AFTER};
-use crate::proxy::{Proxy, Weather};
+use crate::proxy::{IN_JSON, Proxy, Weather};
 use crate::truth::Truth;
 use crate::verdict::{Terms, judge};
 
@@ -122,7 +122,7 @@ async fn one_renewal_without_an_answer_does_not_end_a_leadership() {
     let kubeconfig = cluster.directory().join("proxy");
     std::fs::write(&kubeconfig, proxy.kubeconfig(0)).unwrap();
     // Short, so that half of the renew deadline is less than the usual timeout of a request.
-    let deadlines = ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s"];
+    let deadlines = ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", IN_JSON];
     let mut leader =
         Controller::start(&kubeconfig, "leader", &[&deadlines[..], &["--leader-elect-retry-period=200ms"]].concat());
     leader.until_it_says("this process leads");

@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::lease::QUICK;
 use crate::monkey::Monkey;
 use crate::process::Controller;
-use crate::proxy::{Proxy, Weather};
+use crate::proxy::{IN_JSON, Proxy, Weather};
 use crate::setting;
 use crate::truth::{Told, Truth};
 use crate::verdict::{Verdict, judge};
@@ -142,9 +142,10 @@ impl Fleet {
             if self.running[at].is_none() {
                 self.births += 1;
                 let name = format!("controller-{at}-{}", self.births);
-                let arguments: &[&str] = if self.elected { &QUICK } else { &["--leader-elect=false"] };
+                let election: &[&str] = if self.elected { &QUICK } else { &["--leader-elect=false"] };
+                let arguments = [election, &[IN_JSON]].concat();
                 self.proxy.begin(at);
-                self.running[at] = Some(Controller::start(&self.kubeconfigs[at], &name, arguments));
+                self.running[at] = Some(Controller::start(&self.kubeconfigs[at], &name, &arguments));
             }
         }
     }

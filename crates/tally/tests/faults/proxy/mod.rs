@@ -31,6 +31,9 @@ use past::Past;
 
 pub use dice::Weather;
 
+/// For controllers behind the proxy: it understands watches in JSON.
+pub const IN_JSON: &str = "--kube-api-content-type=application/json";
+
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// The connection is closed without a response.
 struct Hangup;
