@@ -14,7 +14,7 @@ CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
 FUZZ_SECONDS ?= 60
-# Most tests of the whole binary wait for processes; they use a third of a processor each.
+# Most tests of the whole binary wait for other processes.
 TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 # Kills in each of the three storms.
 FAULT_KILLS ?= 80

@@ -104,8 +104,8 @@ async fn servers_without_streaming_lists_are_read_page_by_page() {
     assert!(watch.contains("resourceVersion=5"), "the changes follow the list: {watch}");
 }
 
-/// Kubernetes 1.36 on an etcd before 3.4.25 accepts the watch, and fails it by an event: it was asked again and
-/// again, and nothing was ever read.
+/// Kubernetes 1.36 on an etcd before 3.4.25 accepts the watch, and fails it by an event: the controller asked
+/// for the same watch again and again, and read nothing.
 #[tokio::test]
 async fn a_stream_that_fails_by_an_event_is_read_page_by_page_from_then_on() {
     let failure = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled","code":500}"#;

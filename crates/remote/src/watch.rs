@@ -185,7 +185,7 @@ impl Events for Watch {
         loop {
             if let Some(heard) = self.ready.pop_front() {
                 if let StreamEvent::Failed(trouble) = &heard {
-                    // A server may notice only when it has accepted the watch: then an event says it.
+                    // Some servers accept the watch, and then say by an event that they cannot send the state.
                     if matches!(trouble, WatchError::Refused(refusal) if answer::no_streaming_lists(refusal)) {
                         self.remote.list_by_pages();
                     }

@@ -64,14 +64,14 @@ pub(super) enum Wish {
     /// It contains a decision.
     AtOnce,
     /// Pods have finished or have been released.
-    Accounting(News),
+    Accounting(Backlog),
     /// Only the live counts differ. Creations in flight will change them again.
     LiveCounts { creating: Option<CreationTimes> },
 }
 
 /// What there is to account for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum News {
+pub(super) enum Backlog {
     /// As much as one write can contain.
     Full,
     /// No Pod runs or is being created: more would be long in coming.
@@ -116,11 +116,11 @@ impl Flight {
         let often = self.writes_in_a_row >= BUSY_WRITES;
         let busy = often || self.last_batch >= BUSY_BATCH;
         let wait_until = match wish {
-            Wish::AtOnce | Wish::Accounting(News::Full) => None,
+            Wish::AtOnce | Wish::Accounting(Backlog::Full) => None,
             // A Job that runs one Pod after the other is at this point again and again.
-            Wish::Accounting(News::Last) => since(BUSY_INTERVAL).filter(|_| often),
-            Wish::Accounting(News::Growing { crowded: true }) => since(CROWDED_INTERVAL),
-            Wish::Accounting(News::Growing { crowded: false }) => since(BUSY_INTERVAL).filter(|_| busy),
+            Wish::Accounting(Backlog::Last) => since(BUSY_INTERVAL).filter(|_| often),
+            Wish::Accounting(Backlog::Growing { crowded: true }) => since(CROWDED_INTERVAL),
+            Wish::Accounting(Backlog::Growing { crowded: false }) => since(BUSY_INTERVAL).filter(|_| busy),
             // While a large Job creates one batch after the other, its status is written now and then all the same.
             Wish::LiveCounts { creating: Some(CreationTimes { last, since }) } => {
                 let waits_since = self.last_write_at.map_or(since, |at| at.max(since));
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn writes_come_at_once_until_there_are_many() {
-        let accounting = Wish::Accounting(News::Growing { crowded: false });
-        let full = Wish::Accounting(News::Full);
-        let last = Wish::Accounting(News::Last);
-        let crowded = Wish::Accounting(News::Growing { crowded: true });
+        let accounting = Wish::Accounting(Backlog::Growing { crowded: false });
+        let full = Wish::Accounting(Backlog::Full);
+        let last = Wish::Accounting(Backlog::Last);
+        let crowded = Wish::Accounting(Backlog::Growing { crowded: true });
         for (writes, batch, wish, expected) in [
             (&[][..], 1, accounting, None),
             (&[400], 1, accounting, None),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::classification::Flag;
 use super::entry::Standing;
-use super::flight::{News, StatusInFlight, Wish};
+use super::flight::{Backlog, StatusInFlight, Wish};
 use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
@@ -63,11 +63,11 @@ impl<S: Mutation> Ledger<S> {
             Wish::AtOnce
         } else if urgent {
             Wish::Accounting(if news >= self.limits.uncounted {
-                News::Full
+                Backlog::Full
             } else if self.counts.of(Flag::Active) == 0 && self.creations.times().is_none() {
-                News::Last
+                Backlog::Last
             } else {
-                News::Growing { crowded: horizon.crowded }
+                Backlog::Growing { crowded: horizon.crowded }
             })
         } else {
             Wish::LiveCounts { creating: self.creations.times() }

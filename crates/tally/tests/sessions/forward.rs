@@ -8,11 +8,6 @@ use crate::run_pod;
 use crate::support::kubectl::{Kubectl, with_node, with_open_node};
 use crate::tool::eventually;
 
-/// A port that nothing listens on now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 struct Forward {
     child: Child,
     port: u16,
@@ -40,17 +35,32 @@ impl Forward {
 
     /// What is answered to this, when nothing more is sent.
     fn ask(&self, question: &[u8]) -> Vec<u8> {
+        let (answer, _) = self.answer(question);
+        answer
+    }
+
+    /// What is answered, and how the connection ended.
+    fn answer(&self, question: &[u8]) -> (Vec<u8>, [std::io::Result<()>; 2]) {
         let mut connection = self.connect();
         let mut answer = Vec::new();
-        std::thread::scope(|scope| {
+        let ends = std::thread::scope(|scope| {
             let mut writer = connection.try_clone().unwrap();
-            scope.spawn(move || {
-                let _ = writer.write_all(question);
-                let _ = writer.shutdown(std::net::Shutdown::Write);
+            let sent = scope.spawn(move || {
+                writer.write_all(question)?;
+                writer.shutdown(std::net::Shutdown::Write)
             });
-            let _ = connection.read_to_end(&mut answer);
+            let received = connection.read_to_end(&mut answer).map(drop);
+            [sent.join().unwrap(), received]
         });
-        answer
+        (answer, ends)
+    }
+
+    /// Ends it. What kubectl has said of troubles.
+    fn troubles(mut self) -> String {
+        self.child.kill().unwrap();
+        let mut troubles = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut troubles).unwrap();
+        troubles
     }
 }
 
@@ -61,47 +71,51 @@ impl Drop for Forward {
     }
 }
 
-/// A server in a Pod: it returns what it receives, and its own environment for `env`.
-fn echo(port: u16) -> String {
-    format!(
-        "exec python3 -c '
+/// A server in a Pod: it says on which port it listens, returns what it receives, and its own environment for `env`.
+const ECHO: &str = "exec python3 -c '
 import os, socketserver
 class Echo(socketserver.BaseRequestHandler):
     def handle(self):
         while piece := self.request.recv(65536):
             self.request.sendall(os.environ[\"COLOUR\"].encode() if piece == b\"env\" else piece)
 class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-Server((\"127.0.0.1\", {port}), Echo).serve_forever()
-'"
-    )
-}
+    request_queue_size = 64
+server = Server((\"127.0.0.1\", 0), Echo)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+'";
 
-fn listens(port: u16) {
-    eventually("the server in the Pod listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+/// The port on which `ECHO` listens in `what`. The system chose it: one that is free now can be taken before a Pod uses it.
+fn port_of(kubectl: &Kubectl, what: &str) -> u16 {
+    let mut port = None;
+    eventually("the server in the Pod says its port", || {
+        port = kubectl.say(&format!("logs {what}")).out.trim().parse().ok();
+        port.is_some()
+    });
+    port.unwrap()
 }
 
 #[tokio::test]
 async fn a_port_of_a_pod_is_reached() {
     for kubectl in [with_node().await, with_open_node().await] {
-        let port = free_port();
-        run_pod(&kubectl, "p", "env: [{name: COLOUR, value: green}]", &echo(port));
-        listens(port);
+        run_pod(&kubectl, "p", "env: [{name: COLOUR, value: green}]", ECHO);
+        let port = port_of(&kubectl, "pod/p");
         let forward = Forward::start(&kubectl, "pod/p", port);
         assert_ne!(forward.port, port);
         assert_eq!(forward.ask(b"env"), b"green");
         // Several at once, with more than any buffer holds, and one that is open meanwhile.
         let mut open = forward.connect();
         open.write_all(b"still").unwrap();
-        std::thread::scope(|scope| {
-            for number in 0..8_u8 {
-                let forward = &forward;
-                scope.spawn(move || {
-                    let sent: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8 ^ number).collect();
-                    assert!(forward.ask(&sent) == sent, "connection {number}");
-                });
-            }
+        let failed: Vec<String> = std::thread::scope(|scope| {
+            let ask = |number: u8| {
+                let sent: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8 ^ number).collect();
+                let (answer, ends) = forward.answer(&sent);
+                (answer != sent).then(|| format!("connection {number}: {} bytes, {ends:?}", answer.len()))
+            };
+            let all: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();
+            all.into_iter().filter_map(|one| one.join().unwrap()).collect()
         });
+        assert!(failed.is_empty(), "{failed:?} {}", forward.troubles());
         let mut answer = [0; 5];
         open.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"still");
@@ -114,8 +128,6 @@ async fn a_port_of_a_pod_is_reached() {
 #[tokio::test]
 async fn the_pod_of_a_job_is_found() {
     let kubectl = with_node().await;
-    let port = free_port();
-    let script = echo(port);
     let job = format!(
         "apiVersion: batch/v1
 kind: Job
@@ -125,13 +137,13 @@ spec:
     spec:
       restartPolicy: Never
       containers:
-        - {{name: main, image: process, env: [{{name: COLOUR, value: red}}], command: [sh, -c, {script:?}]}}
+        - {{name: main, image: process, env: [{{name: COLOUR, value: red}}], command: [sh, -c, {ECHO:?}]}}
 "
     );
     let file = kubectl.file("job.yaml", &job);
     kubectl.ok(&format!("create -f {file}"));
-    listens(port);
     kubectl.ok("wait --for=jsonpath={.status.ready}=1 job/server --timeout=60s");
+    let port = port_of(&kubectl, "job/server");
     let forward = Forward::start(&kubectl, "job/server", port);
     assert_eq!(forward.ask(b"env"), b"red");
 }

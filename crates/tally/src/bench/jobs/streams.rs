@@ -88,7 +88,8 @@ async fn follow(watch: Lines, shared: Arc<Shared>, take: Take) {
     }
 }
 
-/// The lines of a watch. A server may end it at any time, as kube-apiserver does when it is busy: it goes on from where it was.
+/// The lines of a watch. A server may end it at any time, as kube-apiserver does when it is
+/// busy: the next watch goes on from the last object.
 pub struct Lines {
     api: Api,
     path: String,
@@ -107,9 +108,8 @@ impl Lines {
     pub async fn read(mut self, mut take: impl FnMut(&[u8]) -> Result<()>, mut read: impl FnMut()) -> Result<()> {
         loop {
             let before = self.at;
-            lines(&mut self.body, |line| self.at = revision(line).or(self.at).max(self.at), &mut take, &mut read)
-                .await?;
-            // Nothing has come: it is not asked without a pause.
+            lines(&mut self.body, |line| self.at = revision(line).max(self.at), &mut take, &mut read).await?;
+            // A server that ends every watch at once is not asked without a pause.
             if self.at == before {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
