@@ -1,5 +1,6 @@
 # make test   installs what the tests need where it is missing, then runs everything
 # make golden the recorded conversations alone
+# make bugs   the known bugs, put back into a copy of the sources: each must be found
 # make lint   formatting and lints
 # make deny   licences, sources and duplicate versions of the crates; known vulnerabilities if their database can be had
 # make release  the binary as it is shipped, stripped, with its checksums, in target/packaged
@@ -13,6 +14,9 @@
 CARGO ?= cargo
 TALLY = $(CARGO) run --release --locked --quiet --
 SIM = $(CARGO) run --release --locked --quiet -p tally-sim --
+# The copy of the sources that contains all known bugs.
+PLANTED = $(abspath $(TARGET))/bugs
+WITH_BUGS = --release --locked --manifest-path $(PLANTED)/Cargo.toml --target-dir $(abspath $(TARGET))
 FUZZ_SECONDS ?= 60
 # Most tests of the whole binary wait for other processes.
 TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
@@ -53,9 +57,9 @@ DENY = $(TARGET)/tools/deny/bin/cargo-deny
 PACKAGED = $(TARGET)/packaged
 SHIPPED = tally-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: test unit golden sim search faults kills lint deny release bench flat fuzz tools
+.PHONY: test unit golden sim bugs search faults kills lint deny release bench flat fuzz tools
 
-test: tools unit sim
+test: tools unit sim bugs
 	@echo "all tests passed"
 
 # A Rust toolchain may lack only a linker; the tests of the whole binary need kubectl. They run with the one installed
@@ -139,13 +143,20 @@ sim: tools
 	$(SIM) seeds 0..4000
 	$(SIM) seeds 0..100 --scenario all
 	$(SIM) seeds 0..500 --scenario cluster-faults
-	$(SIM) mutants --from 1
 	$(SIM) model
+
+# The known bugs, in a copy of the sources: each must be found. What they share with the sources is not compiled again.
+bugs:
+	crates/sim/bugs/patches plant $(PLANTED)
+	$(CARGO) test $(WITH_BUGS) -p tally-core -p tally-explain -p tally-sim --test all --test table --test planted put_back
+	$(CARGO) run $(WITH_BUGS) --quiet -p tally-sim -- mutants --from 1
 
 search:
 	$(SIM) seeds today+4000
 	$(SIM) seeds today+$(SEARCH_SEEDS) --scenario all
-	$(SIM) mutants
+	crates/sim/bugs/patches plant $(PLANTED)
+	$(CARGO) run $(WITH_BUGS) --quiet -p tally-sim -- mutants
+	$(CARGO) run $(WITH_BUGS) --quiet -p tally-sim -- find
 
 # The short version is part of make test. The tests run one after the other: each starts processes of its own.
 faults:
@@ -156,8 +167,10 @@ kills:
 	TALLY_NODE_KILLS=60 $(CARGO) test --locked -p tally --test processes -- --nocapture kills no_daemon
 
 lint:
+	crates/sim/bugs/patches plant $(PLANTED)
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path $(KUBE_RS_SOURCE)/Cargo.toml --check
+	rustfmt --check --edition 2024 $$(find crates/sim/bugs/files -name '*.rs')
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 # Without optimisation and debug information, cargo-deny is built in two minutes and runs for seconds. Where the database

@@ -8,7 +8,6 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::Value;
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 
 use tally_runtime::cache::{CacheChange, Meta, ObjectCache, RequestsInFlight, View, retry_at};
@@ -30,8 +29,7 @@ pub trait Rule: Send {
     fn repaired(&self, object: &[u8]) -> Option<Value>;
 }
 
-pub struct PerNamespace<R, S = NoMutation> {
-    mutation: S,
+pub struct PerNamespace<R> {
     rule: R,
     namespaces: ObjectCache<Namespace>,
     objects: ObjectCache<Held>,
@@ -85,14 +83,7 @@ fn meta(object: &[u8]) -> Option<Meta> {
 
 impl<R: Rule> PerNamespace<R> {
     pub fn new(rule: R) -> Self {
-        Self::with_mutation(rule, NoMutation)
-    }
-}
-
-impl<R: Rule, S: Mutation> PerNamespace<R, S> {
-    pub fn with_mutation(rule: R, mutation: S) -> Self {
         Self {
-            mutation,
             rule,
             namespaces: ObjectCache::default(),
             objects: ObjectCache::default(),
@@ -124,7 +115,6 @@ impl<R: Rule, S: Mutation> PerNamespace<R, S> {
         if meta.name == R::NAME {
             let namespace = meta.namespace.clone();
             let repaired = self.rule.repaired(object).map(|object| object.to_string().into());
-            let repaired = repaired.filter(|_| !self.mutation.injects(Bug::CertificateNotRepaired));
             self.objects.observe(Held { meta, repaired });
             self.due.insert(namespace);
         }
@@ -136,8 +126,7 @@ impl<R: Rule, S: Mutation> PerNamespace<R, S> {
 
     fn object_gone(&mut self, object: &[u8]) {
         let Some(meta) = meta(object) else { return };
-        let unnoticed = R::STREAM.kind == Kind::SERVICE_ACCOUNT && self.mutation.injects(Bug::AccountMadeOnce);
-        if meta.name == R::NAME && !unnoticed && self.objects.gone(&meta).is_some() {
+        if meta.name == R::NAME && self.objects.gone(&meta).is_some() {
             self.due.insert(meta.namespace.clone());
         }
         self.followed(meta.revision());
@@ -234,7 +223,7 @@ impl<R: Rule, S: Mutation> PerNamespace<R, S> {
     }
 }
 
-impl<R: Rule, S: Mutation> Controller for PerNamespace<R, S> {
+impl<R: Rule> Controller for PerNamespace<R> {
     fn name(&self) -> &'static str {
         R::CONTROLLER
     }

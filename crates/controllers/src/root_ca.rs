@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tally_core::mutation::Mutation;
 
 use crate::per_namespace::{PerNamespace, Rule};
 use tally_runtime::controller::{Kind, Stream};
@@ -23,10 +22,6 @@ pub struct RootCa {
 /// `pem` is the certificate of the authority that signed the API server's.
 pub fn controller(pem: String) -> PerNamespace<RootCa> {
     PerNamespace::new(RootCa { pem })
-}
-
-pub fn with_mutation<S: Mutation>(pem: String, mutation: S) -> PerNamespace<RootCa, S> {
-    PerNamespace::with_mutation(RootCa { pem }, mutation)
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,6 @@
 //! A ServiceAccount `default` in every namespace: Pods that name none run as it.
 
 use serde_json::{Value, json};
-use tally_core::mutation::Mutation;
 
 use crate::per_namespace::{PerNamespace, Rule};
 use tally_runtime::controller::{Kind, Stream};
@@ -10,10 +9,6 @@ pub struct DefaultServiceAccount;
 
 pub fn controller() -> PerNamespace<DefaultServiceAccount> {
     PerNamespace::new(DefaultServiceAccount)
-}
-
-pub fn with_mutation<S: Mutation>(mutation: S) -> PerNamespace<DefaultServiceAccount, S> {
-    PerNamespace::with_mutation(DefaultServiceAccount, mutation)
 }
 
 impl Rule for DefaultServiceAccount {

@@ -13,7 +13,6 @@ use memchr::memmem;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
 use tally_core::lifetime::{self, DEFAULT_TTL, POD_TTL};
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
@@ -34,8 +33,7 @@ enum Key {
     Pod(PodUid),
 }
 
-pub struct TtlController<S = NoMutation> {
-    mutation: S,
+pub struct TtlController {
     /// For Jobs that say nothing themselves, in namespaces that say nothing (TTL-22).
     default_ttl: Option<i32>,
     /// The defaults of namespaces, and whether all namespaces are known.
@@ -97,15 +95,8 @@ impl Default for TtlController {
 impl TtlController {
     /// `default_ttl`: for Jobs that have no TTL, in namespaces that have no default.
     pub fn new(default_ttl: Option<i32>) -> Self {
-        Self { default_ttl, ..Self::with_mutation(NoMutation) }
-    }
-}
-
-impl<S: Mutation> TtlController<S> {
-    pub fn with_mutation(mutation: S) -> Self {
         Self {
-            mutation,
-            default_ttl: None,
+            default_ttl,
             namespaces: BTreeMap::new(),
             namespaces_known: false,
             waiting: HashMap::default(),
@@ -123,30 +114,20 @@ impl<S: Mutation> TtlController<S> {
         self.namespaces.get(namespace).copied().or(self.default_ttl).filter(|_| self.namespaces_known)
     }
 
-    /// When a Job expires; with put-back bugs, at another time.
+    /// When a Job expires.
     fn job_expires_at(&self, job: &JobView) -> Option<Timestamp> {
-        let (finished_at, mut ttl) = lifetime::finished(job)?;
-        if self.mutation.injects(Bug::TtlIgnoresOutcome) {
-            ttl = job.spec.ttl_seconds_after_finished;
-        }
-        let expires_at = self.expires_at(finished_at, ttl, &job.namespace)?;
-        if self.mutation.injects(Bug::TtlFromCreation) {
-            return Some(expires_at - (finished_at - job.created_at));
-        }
-        Some(expires_at)
+        let (finished_at, ttl) = lifetime::finished(job)?;
+        self.expires_at(finished_at, ttl, &job.namespace)
     }
 
     fn expires_at(&self, finished_at: Timestamp, ttl: Option<i32>, namespace: &str) -> Option<Timestamp> {
         let ttl = ttl.or_else(|| self.default_of(namespace))?;
-        let early = i64::from(self.mutation.injects(Bug::TtlEarly));
-        let late = 120 * i64::from(self.mutation.injects(Bug::TtlLate));
-        Some(finished_at + Span::from_seconds(i64::from(ttl) + late - early))
+        Some(finished_at + Span::from_seconds(i64::from(ttl)))
     }
 
     /// When a Pod expires that has a TTL, has ended and has no tracking finalizer.
     fn pod_expires_at(&self, pod: &PodView) -> Option<Timestamp> {
-        let held = pod.tracked && !self.mutation.injects(Bug::TtlIgnoresOwner);
-        let ttl = pod.ttl_after_finished.filter(|_| pod.phase.is_terminal() && !pod.deleting() && !held)?;
+        let ttl = pod.ttl_after_finished.filter(|_| pod.phase.is_terminal() && !pod.deleting() && !pod.tracked)?;
         self.expires_at(pod.finished_at, Some(ttl), &pod.namespace)
     }
 
@@ -346,7 +327,6 @@ impl<S: Mutation> TtlController<S> {
             return None;
         };
         // A local clock that runs ahead deletes nothing early (H6).
-        let served_at = served_at.filter(|_| !self.mutation.injects(Bug::TtlTrustsLocalClock));
         let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
         if judged_at < expires_at {
             // The response may have been delayed, and the server's clock be ahead of it by now. As long as the object
@@ -388,7 +368,6 @@ impl<S: Mutation> TtlController<S> {
                 let expires_at = self.pod_expires_at(&pod);
                 let Some(expired_at) = self.has_expired(key, expires_at, served_at, now) else { return };
                 let owner = pod.controller.clone().filter(|owner| owner.is_job);
-                let owner = owner.filter(|_| !self.mutation.injects(Bug::TtlIgnoresOwner));
                 match owner {
                     Some(owner) => {
                         let action = Action::GetJob { namespace: pod.namespace.clone(), name: owner.name };
@@ -500,7 +479,7 @@ fn namespace_default(bytes: &[u8]) -> Option<(CompactString, Option<i32>)> {
     Some((metadata.get("name")?.as_str()?.into(), ttl.and_then(lifetime::ttl_seconds)))
 }
 
-impl<S: Mutation> Controller for TtlController<S> {
+impl Controller for TtlController {
     fn name(&self) -> &'static str {
         "ttl-after-finished-controller"
     }
@@ -558,7 +537,7 @@ impl<S: Mutation> Controller for TtlController<S> {
                     if let Some(waiting) = self.waiting.get_mut(&key) {
                         waiting.asked = waiting.asked.saturating_sub(1);
                     }
-                    let answer = wire::answer(self.mutation, &action, &reply);
+                    let answer = wire::answer(&action, &reply);
                     self.answered(&key, step, answer, served_at, now, out);
                 }
             }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobStatus, JobView, TRACKING_ANNOTATION, TRACKING_LEGACY};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{PodView, START_GATE, TRACKING_FINALIZER};
 use tally_core::time::Timestamp;
 use tally_core::view::ViewError;
@@ -226,10 +225,10 @@ fn status_patch(uid: &JobUid, revision: Option<Revision>, status: &JobStatus) ->
 }
 
 /// The outcome of a request, for the controller that sent it.
-pub fn answer<S: Mutation>(mutation: S, action: &Action, reply: &Reply) -> Answer {
+pub fn answer(action: &Action, reply: &Reply) -> Answer {
     match reply {
-        Reply::Done(object) => done(mutation, action, Some(object)),
-        Reply::DoneWithStatus => done(mutation, action, None),
+        Reply::Done(object) => done(action, Some(object)),
+        Reply::DoneWithStatus => done(action, None),
         Reply::Listed { items, at } => match items.iter().map(PodView::of).collect() {
             Ok(pods) => Answer::Pods { pods, at: *at },
             // A list with a gap would mean that a Pod is gone.
@@ -276,16 +275,11 @@ pub fn job(object: &controller::Object) -> Result<Arc<JobView>, ViewError> {
 }
 
 /// What a successful response means: `object` is the object in it, None if it was a Status (removed at once).
-pub fn done<S: Mutation>(mutation: S, action: &Action, object: Option<&controller::Object>) -> Answer {
+pub fn done(action: &Action, object: Option<&controller::Object>) -> Answer {
     let Some(object) = object else { return Answer::Gone };
     // Also for patches: removing the last finalizer removes a deleted Pod, and the response shows the Pod at the
     // revision it had before. Taken as the Pod's newest state, it would let an older event revive the Pod.
-    let removes = match action {
-        Action::DeletePod { .. } => true,
-        Action::PatchPod { .. } => !mutation.injects(Bug::AnswerOutlivesPod),
-        _ => false,
-    };
-    if removes && nothing_holds(object) {
+    if matches!(action, Action::DeletePod { .. } | Action::PatchPod { .. }) && nothing_holds(object) {
         return Answer::Gone;
     }
     let read = match action {
@@ -329,7 +323,6 @@ fn nothing_holds(pod: &controller::Object) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tally_core::mutation::NoMutation;
 
     use super::*;
 
@@ -391,13 +384,13 @@ mod tests {
             "name": "p", "uid": "u", "resourceVersion": "50", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "deletionGracePeriodSeconds": 0,
         });
-        assert!(matches!(done(NoMutation, &release, Some(&pod(deleted.clone()))), Answer::Gone));
+        assert!(matches!(done(&release, Some(&pod(deleted.clone()))), Answer::Gone));
         let mut waits = deleted.clone();
         waits["deletionGracePeriodSeconds"] = 30.into();
-        assert!(matches!(done(NoMutation, &release, Some(&pod(waits))), Answer::Done(_)), "its node has not confirmed");
+        assert!(matches!(done(&release, Some(&pod(waits))), Answer::Done(_)), "its node has not confirmed");
         let mut held = deleted;
         held["finalizers"] = json!(["example.com/other"]);
-        assert!(matches!(done(NoMutation, &release, Some(&pod(held))), Answer::Done(_)), "another owner holds it");
+        assert!(matches!(done(&release, Some(&pod(held))), Answer::Done(_)), "another owner holds it");
     }
 
     /// MANAGE-10: a terminating namespace is distinguished from other refusals.

@@ -14,7 +14,6 @@ use std::time::Instant;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::{Horizon, Ledger, Limits, Nowhere, Plan};
-use tally_core::mutation::NoMutation;
 use tally_core::pod::{ControllerRef, Phase, PodView};
 use tally_core::selector::Labels;
 use tally_core::time::Timestamp;
@@ -102,13 +101,13 @@ struct Figures {
 fn life(size: usize, indexed: bool, shuffled: bool) -> Figures {
     let mut job = job(size, indexed);
     let before = ALLOCATED.load(Ordering::Relaxed);
-    let mut ledger = Ledger::new(job.clone(), Limits::default(), NoMutation);
+    let mut ledger = Ledger::new(job.clone(), Limits::default());
     let mut revision = 1u64;
     let mut now = NOW;
     let mut actions = 0usize;
     let mut planning = std::time::Duration::ZERO;
     let mut pods: Vec<PodView> = Vec::with_capacity(size);
-    let mut plan = |ledger: &mut Ledger<NoMutation>, now: Timestamp, revision: u64| -> Plan {
+    let mut plan = |ledger: &mut Ledger, now: Timestamp, revision: u64| -> Plan {
         let horizon =
             Horizon { pods_at: Revision(revision), jobs_at: Revision(revision), elsewhere: &Nowhere, crowded: false };
         let started = Instant::now();

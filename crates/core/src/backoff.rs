@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use crate::field_error::{ErrorKind, FieldError};
 use crate::ids::{CompletionIndex, JobUid, PodUid};
-use crate::mutation::{Bug, Mutation};
 use crate::names::Fnv;
 use crate::schedule;
 use crate::time::{Span, Timestamp};
@@ -78,25 +77,18 @@ impl BackoffPolicy {
     }
 
     /// BACKOFF-13: Pods that failed by a disruption that the failure policy ignores are replaced at once.
-    pub fn skips_disruptions(&self, mutation: impl Mutation) -> bool {
-        self.is_annotated && !mutation.injects(Bug::DisruptionsDelay)
+    pub fn skips_disruptions(&self) -> bool {
+        self.is_annotated
     }
 
     /// BACKOFF-4, BACKOFF-11: base, 2 * base, 4 * base ... up to the maximum after that many consecutive failures, and
     /// the jitter on top of it.
-    pub fn delay_after(&self, mutation: impl Mutation, failures: u32, seed: JitterSeed<'_>) -> Span {
+    pub fn delay_after(&self, failures: u32, seed: JitterSeed<'_>) -> Span {
         if failures == 0 {
             return Span::ZERO;
         }
-        let halved = if mutation.injects(Bug::BackoffHalved) { 2 } else { 1 };
-        let base_millis = self.base_for.millis() / halved;
-        let longest = if mutation.injects(Bug::BackoffUncapped) {
-            i64::MAX
-        } else if mutation.injects(Bug::BackoffMaxIgnored) && self.is_annotated {
-            LONGEST.millis()
-        } else {
-            self.max_for.millis()
-        };
+        let base_millis = self.base_for.millis();
+        let longest = self.max_for.millis();
         let doublings = (failures - 1).min(SATURATED as u32 - 1);
         let millis = base_millis.saturating_mul(1 << doublings).min(longest);
         if self.jitter == 0 {
@@ -104,11 +96,7 @@ impl BackoffPolicy {
         }
         let extra = i128::from(millis) * i128::from(self.jitter) * i128::from(seed.fraction(failures));
         let extra = i64::try_from(extra / (i128::from(WHOLE) << 32)).unwrap_or(0);
-        Span::from_millis(if mutation.injects(Bug::JitterBelowBase) {
-            millis - extra
-        } else {
-            millis.saturating_add(extra)
-        })
+        Span::from_millis(millis.saturating_add(extra))
     }
 }
 
@@ -335,29 +323,28 @@ impl FailureHistory {
     }
 
     /// When the next Pod may be created; None means at once (BACKOFF-3, BACKOFF-5).
-    pub fn retry_at(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
-        let count = self.delaying(mutation, policy);
-        let delays = |failure: &&Failure| delays(failure, mutation, policy);
+    pub fn retry_at(&self, policy: &BackoffPolicy, job: &JobUid) -> Option<Timestamp> {
+        let count = self.delaying(policy);
+        let delays = |failure: &&Failure| delays(failure, policy);
         let last = self.failures.iter().rfind(delays).filter(|_| count > 0)?;
-        let last_at = if mutation.injects(Bug::BackoffFromCreation) { last.created_at } else { last.at };
         let seed = JitterSeed { job, index: None };
-        Some(last_at + policy.delay_after(mutation, count, seed))
+        Some(last.at + policy.delay_after(count, seed))
     }
 
     /// How many failures delay the next Pod.
-    fn delaying(&self, mutation: impl Mutation, policy: &BackoffPolicy) -> u32 {
-        let count = |failure: &&Failure| delays(failure, mutation, policy) && self.is_news(failure);
+    fn delaying(&self, policy: &BackoffPolicy) -> u32 {
+        let count = |failure: &&Failure| delays(failure, policy) && self.is_news(failure);
         let count = self.failures.iter().filter(count).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// The longest delay of a leader that may know so many failures more, because it has seen their Pods.
-    pub fn longest_delay(&self, mutation: impl Mutation, policy: &BackoffPolicy, job: &JobUid, more: u32) -> Span {
-        let known = self.delaying(mutation, policy);
+    pub fn longest_delay(&self, policy: &BackoffPolicy, job: &JobUid, more: u32) -> Span {
+        let known = self.delaying(policy);
         // No leader keeps more. Each number has a jitter of its own, so the greatest need not have the longest delay.
         let most = known.saturating_add(more).min(2 * SATURATED as u32).max(known);
         let seed = JitterSeed { job, index: None };
-        (known..=most).map(|count| policy.delay_after(mutation, count, seed)).max().unwrap_or_default()
+        (known..=most).map(|count| policy.delay_after(count, seed)).max().unwrap_or_default()
     }
 
     pub fn last_success_at(&self) -> Option<Timestamp> {
@@ -378,17 +365,16 @@ impl FailureHistory {
 }
 
 /// BACKOFF-13.
-fn delays(failure: &Failure, mutation: impl Mutation, policy: &BackoffPolicy) -> bool {
-    !(failure.disrupted && policy.skips_disruptions(mutation))
+fn delays(failure: &Failure, policy: &BackoffPolicy) -> bool {
+    !(failure.disrupted && policy.skips_disruptions())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutation::NoMutation;
 
     fn next_at(history: &FailureHistory) -> Option<Timestamp> {
-        history.retry_at(NoMutation, &BackoffPolicy::default(), &JobUid::new("j"))
+        history.retry_at(&BackoffPolicy::default(), &JobUid::new("j"))
     }
 
     fn failure(uid: PodUid, created_at: Timestamp, at: Timestamp) -> Failure {
@@ -431,7 +417,7 @@ mod tests {
     #[test]
     fn failures_that_another_leader_may_know_lengthen_the_delay() {
         let longest = |history: &FailureHistory, policy: &BackoffPolicy, more| {
-            history.longest_delay(NoMutation, policy, &JobUid::new("j"), more).millis() / 1_000
+            history.longest_delay(policy, &JobUid::new("j"), more).millis() / 1_000
         };
         let plain = BackoffPolicy::default();
         for (success_at, failures_at, more, seconds) in [
@@ -450,7 +436,7 @@ mod tests {
         let jittered = policy("1s", "1s", "1").unwrap();
         let all = delays(&jittered, &(1..=9).collect::<Vec<_>>());
         for more in 0..=8 {
-            let millis = history(None, &[100]).longest_delay(NoMutation, &jittered, &JobUid::new("j"), more).millis();
+            let millis = history(None, &[100]).longest_delay(&jittered, &JobUid::new("j"), more).millis();
             assert_eq!(Some(&millis), all[..=more as usize].iter().max(), "{more}");
         }
     }
@@ -496,7 +482,7 @@ mod tests {
     fn delays(policy: &BackoffPolicy, counts: &[u32]) -> Vec<i64> {
         let uid = JobUid::new("j");
         let seed = JitterSeed { job: &uid, index: None };
-        counts.iter().map(|count| policy.delay_after(NoMutation, *count, seed).millis()).collect()
+        counts.iter().map(|count| policy.delay_after(*count, seed).millis()).collect()
     }
 
     /// BACKOFF-11.
@@ -572,9 +558,9 @@ mod tests {
             let plain = delays(&BackoffPolicy { jitter: 0, ..policy }, &[failures])[0];
             for index in [None, Some(0), Some(7)] {
                 let seed = JitterSeed { job: &uid, index };
-                let millis = policy.delay_after(NoMutation, failures, seed).millis();
+                let millis = policy.delay_after(failures, seed).millis();
                 assert!((plain..=plain * 3 / 2).contains(&millis), "{plain} {millis}");
-                assert_eq!(millis, policy.delay_after(NoMutation, failures, seed).millis());
+                assert_eq!(millis, policy.delay_after(failures, seed).millis());
                 seen.insert(millis);
             }
         }

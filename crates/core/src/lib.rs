@@ -14,7 +14,6 @@ pub mod indexes;
 pub mod job;
 pub mod ledger;
 pub mod lifetime;
-pub mod mutation;
 pub mod names;
 pub mod pending;
 pub mod pod;

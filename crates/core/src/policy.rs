@@ -4,7 +4,6 @@ use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
 
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Mutation};
 use crate::pod::PodView;
 use crate::view::null_default;
 
@@ -92,36 +91,24 @@ pub struct Verdict {
 
 impl FailurePolicy {
     /// PFP-2: the first rule that matches and whose action is known decides; None means that the failure is counted.
-    pub fn judge(&self, mutation: impl Mutation, pod: &PodView) -> Option<Verdict> {
+    pub fn judge(&self, pod: &PodView) -> Option<Verdict> {
         let by_rule = |(at, rule): (usize, &FailureRule)| {
             let action = FailureAction::parse(&rule.action)?;
-            let reason = rule.reason(mutation, pod)?;
+            let reason = rule.reason(pod)?;
             let message = (action == FailureAction::FailJob)
                 .then(|| format!("{reason} matching FailJob rule at index {at}").into_boxed_str());
-            Some(Verdict { action: bent(mutation, action), message })
+            Some(Verdict { action, message })
         };
-        let mut rules = self.rules.iter().enumerate();
-        if mutation.injects(Bug::LastRuleWins) { rules.rev().find_map(by_rule) } else { rules.find_map(by_rule) }
-    }
-}
-
-/// The action as a put-back bug changes it.
-fn bent(mutation: impl Mutation, action: FailureAction) -> FailureAction {
-    match action {
-        FailureAction::FailJob if mutation.injects(Bug::FailJobCounts) => FailureAction::Count,
-        FailureAction::FailIndex if mutation.injects(Bug::FailIndexCounts) => FailureAction::Count,
-        FailureAction::Ignore if mutation.injects(Bug::IgnoreCounts) => FailureAction::Count,
-        FailureAction::Count if mutation.injects(Bug::CountIgnores) => FailureAction::Ignore,
-        action => action,
+        self.rules.iter().enumerate().find_map(by_rule)
     }
 }
 
 impl FailureRule {
     /// Why the rule matches, in the wording of PFP-5.
-    fn reason(&self, mutation: impl Mutation, pod: &PodView) -> Option<String> {
+    fn reason(&self, pod: &PodView) -> Option<String> {
         if let Some(codes) = &self.on_exit_codes {
             // Only the final state of a container counts, never that of an earlier run of it (PFP-3).
-            return pod.exits.iter().find(|exit| codes.matches(mutation, exit)).map(|exit| {
+            return pod.exits.iter().find(|exit| codes.matches(exit)).map(|exit| {
                 format!(
                     "Container {} for pod {}/{} failed with exit code {}",
                     exit.container, pod.namespace, pod.name, exit.code
@@ -129,8 +116,7 @@ impl FailureRule {
             });
         }
         let matched = pod.conditions.iter().find(|(kind, status)| {
-            let any_status = mutation.injects(Bug::ConditionStatusIgnored);
-            let fits = |pattern: &OnPodCondition| pattern.kind == *kind && (pattern.status == *status || any_status);
+            let fits = |pattern: &OnPodCondition| pattern.kind == *kind && pattern.status == *status;
             self.on_pod_conditions.iter().any(fits)
         })?;
         Some(format!("Pod {}/{} has condition {}", pod.namespace, pod.name, matched.0))
@@ -138,12 +124,12 @@ impl FailureRule {
 }
 
 impl OnExitCodes {
-    fn matches(&self, mutation: impl Mutation, exit: &crate::pod::Exit) -> bool {
+    fn matches(&self, exit: &crate::pod::Exit) -> bool {
         if self.container_name.as_ref().is_some_and(|name| *name != exit.container) {
             return false;
         }
         match self.operator.as_str() {
-            "In" => self.values.contains(&exit.code) != mutation.injects(Bug::ExitCodesInverted),
+            "In" => self.values.contains(&exit.code),
             "NotIn" => !self.values.contains(&exit.code),
             _ => false,
         }
@@ -167,18 +153,17 @@ pub struct SuccessRule {
 
 impl SuccessPolicy {
     /// SUCC-2: the position of the first rule that the completed indexes satisfy.
-    pub fn matched_rule(&self, mutation: impl Mutation, completed: &IndexSet, limit: u32) -> Option<usize> {
+    pub fn matched_rule(&self, completed: &IndexSet, limit: u32) -> Option<usize> {
         if completed.is_empty() {
             return None;
         }
-        self.rules.iter().position(|rule| rule.matches(mutation, completed, limit))
+        self.rules.iter().position(|rule| rule.matches(completed, limit))
     }
 }
 
 impl SuccessRule {
-    fn matches(&self, mutation: impl Mutation, completed: &IndexSet, limit: u32) -> bool {
+    fn matches(&self, completed: &IndexSet, limit: u32) -> bool {
         let enough = |hits: usize| {
-            let hits = hits + usize::from(mutation.injects(Bug::SuccessCountOneShort));
             self.succeeded_count.is_some_and(|count| usize::try_from(count).is_ok_and(|count| hits >= count))
         };
         match &self.succeeded_indexes {
@@ -186,8 +171,7 @@ impl SuccessRule {
             Some(text) => {
                 let required = IndexSet::read_tolerant(text, limit);
                 let hits = required.intersection(completed).len();
-                let any_will_do = mutation.injects(Bug::SuccessByAnyIndex) && hits > 0;
-                !required.is_empty() && (hits == required.len() || enough(hits) || any_will_do)
+                !required.is_empty() && (hits == required.len() || enough(hits))
             }
         }
     }

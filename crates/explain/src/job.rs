@@ -11,7 +11,6 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{CompletionMode, Condition, JobStatus, JobView, RESERVED_MANAGER, condition};
 use tally_core::ledger::{Hold, Horizon, Ledger, Limits, Plan, RememberedBackoff};
 use tally_core::lifetime;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::{Phase, PodView, TRACKING_FINALIZER};
 use tally_core::time::{Span, Timestamp};
 use tally_core::view::ViewError;
@@ -45,7 +44,7 @@ impl PodFacts for Others<'_> {
     }
 }
 
-pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutation) -> Explanation {
+pub(crate) fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
     let view = match read(&evidence.object) {
         Ok(view) => view,
         Err(error) => {
@@ -70,13 +69,12 @@ pub(crate) fn explain(evidence: &Evidence, now: Timestamp, mutation: impl Mutati
     let settled_at = settled_at.chain(done.map(|event| event.last_at)).chain(changed_at(&evidence.object));
     // A time in the future is that of a wrong clock, and says nothing.
     let settled_at = settled_at.filter(|at| *at <= now).max().unwrap_or(view.created_at);
-    let story = Story { mutation, evidence, view: Arc::new(view), own, others, settled_at, now };
+    let story = Story { evidence, view: Arc::new(view), own, others, settled_at, now };
     story.explain()
 }
 
 /// Everything that is known about a Job.
-struct Story<'a, S> {
-    mutation: S,
+struct Story<'a> {
     evidence: &'a Evidence,
     view: Arc<JobView>,
     /// The Pods of the Job.
@@ -145,7 +143,7 @@ impl Work {
     }
 }
 
-impl<S: Mutation> Story<'_, S> {
+impl Story<'_> {
     fn names(&self, which: impl Fn(&Pod<'_>) -> bool) -> PodNames {
         PodNames(self.own.iter().filter(|pod| which(pod)).map(|pod| pod.view.name.to_string()).collect())
     }
@@ -364,7 +362,7 @@ impl<S: Mutation> Story<'_, S> {
 
     /// What the controller would do, and how long it may wait for failures of which only it knows.
     fn plan(&self) -> (Plan, Option<RememberedBackoff>) {
-        let mut ledger = Ledger::new(self.view.clone(), Limits::default(), NoMutation);
+        let mut ledger = Ledger::new(self.view.clone(), Limits::default());
         for pod in &self.own {
             ledger.observe_pod(&pod.view, self.now);
         }
@@ -373,7 +371,7 @@ impl<S: Mutation> Story<'_, S> {
         let others = Others(&self.others);
         let plan = ledger
             .plan(self.now, Horizon { pods_at: EVERYTHING, jobs_at: EVERYTHING, elsewhere: &others, crowded: false });
-        (plan, remembered.filter(|_| !self.mutation.injects(Bug::GoneFailuresUnexplained)))
+        (plan, remembered)
     }
 
     fn unfinished(&self, explanation: &mut Explanation) {

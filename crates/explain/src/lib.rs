@@ -17,7 +17,6 @@ mod pod;
 mod text;
 
 use serde_json::{Value, json};
-use tally_core::mutation::{Mutation, NoMutation};
 use tally_core::time::{Span, Timestamp};
 
 pub use cause::{Cause, GoneFailures, NAMES, PodNames};
@@ -93,15 +92,10 @@ pub struct NextStep {
 
 /// Explains `evidence.object`, which is a Job, a Pod or a CronJob.
 pub fn explain(evidence: &Evidence, now: Timestamp) -> Explanation {
-    explain_with(evidence, now, NoMutation)
-}
-
-/// The same with a put-back bug, for the simulator.
-pub fn explain_with(evidence: &Evidence, now: Timestamp, mutation: impl Mutation) -> Explanation {
     let mut explanation = match evidence.object["kind"].as_str() {
         Some("Pod") => pod::explain(evidence, now),
         Some("CronJob") => cron_job::explain(evidence, now),
-        _ => job::explain(evidence, now, mutation),
+        _ => job::explain(evidence, now),
     };
     explanation.next.retain(|step| step.at >= now);
     explanation.next.sort();

@@ -5,9 +5,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::{Span, Timestamp};
-use tally_explain::{Evidence, Explanation, Host, NAMES, State, explain, explain_with};
+use tally_explain::{Evidence, Explanation, Host, NAMES, State, explain};
 
 const NOW: &str = "2026-01-31T12:00:00Z";
 
@@ -1078,15 +1077,6 @@ fn what_cannot_start_is_told_while_it_is_tried_again() {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct WithoutBackoff;
-
-impl Mutation for WithoutBackoff {
-    fn injects(self, bug: Bug) -> bool {
-        bug == Bug::BackoffUnexplained
-    }
-}
-
 /// Failures whose Pods are gone delay nothing once a Pod has succeeded.
 #[test]
 fn a_job_that_goes_on_after_a_success_does_not_wait_for_failures_before_it() {
@@ -1132,18 +1122,6 @@ fn a_wait_for_failures_whose_pods_are_gone_has_its_latest_end() {
     // Nothing says when the failures were counted: the time is told with its condition only.
     let text = explain(&seen(one(3, json!([])), left()), now()).text(now());
     assert!(!text.contains("Next:") && text.contains("unless one has failed after"), "{text}");
-}
-
-/// A Job that stands still although no rule explains it is not passed over in silence.
-#[test]
-fn what_is_not_explained_is_called_unknown() {
-    let object = job(json!({"spec": {"completions": 1, "parallelism": 1, "backoffLimit": 9},
-        "status": {"active": 0, "failed": 4}}));
-    let failed = |name: &str| ended(name, "Failed", 20, json!({"metadata": {"finalizers": null}}));
-    let evidence = seen(object, ["a", "b", "c", "d"].map(failed).into());
-    assert_eq!(names(&explain(&evidence, now())), ["BackOff"]);
-    let explanation = explain_with(&evidence, now(), WithoutBackoff);
-    assert_eq!(names(&explanation), ["Unknown"], "{}", explanation.text(now()));
 }
 
 #[test]

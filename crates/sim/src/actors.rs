@@ -3,7 +3,6 @@
 use serde_json::json;
 use tally_core::ids::JobUid;
 use tally_core::job::JobSpec;
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::{Exit, Phase, PodView};
 use tally_core::selector::Labels;
 
@@ -13,7 +12,7 @@ use crate::oracle::Context;
 use crate::setup::{JobSetup, NAMESPACE};
 use crate::world::World;
 
-impl<S: Mutation> World<S> {
+impl World {
     fn choose_pod(&mut self, wanted: impl Fn(&Api, &PodView) -> bool) -> Option<Key> {
         let count = self.api.pods.len();
         if count == 0 {
@@ -301,11 +300,7 @@ impl<S: Mutation> World<S> {
         };
         self.counters.hit(Sometimes::TrackedAgain);
         self.trace.say(|| format!("user puts the finalizer of {} back", key.1));
-        if self.mutation.injects(Bug::FinalizerPutBack) {
-            self.api.plant_finalizer(&key, Actor::User);
-        } else {
-            self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = true);
-        }
+        self.api.edit_pod(&key, Actor::User, |pod| pod.tracked = true);
         true
     }
 

@@ -510,24 +510,6 @@ impl Api {
         let _ = self.put(pods(), key, &object, false, actor);
     }
 
-    /// Puts the tracking finalizer on a Pod as an API server does that has no rule against it (TRACK-19).
-    pub fn plant_finalizer(&mut self, key: &Key, actor: Actor) {
-        let stored = format!("pods/{}/{}", key.0, key.1);
-        let Some(entry) = self.store.get(&stored) else { return };
-        let Ok(mut pod) = serde_json::from_slice::<Value>(&entry.value) else { return };
-        let finalizers = &mut pod["metadata"]["finalizers"];
-        match finalizers.as_array_mut() {
-            Some(finalizers) => finalizers.push(TRACKING_FINALIZER.into()),
-            None => *finalizers = json!([TRACKING_FINALIZER]),
-        }
-        let change = StoreChange::Put(tally_registry::stored_form(&tally_value::Value::from(pod)));
-        let write = Write { key: stored, expect: Expect::At(entry.revision), change };
-        if let Err(error) = now(self.store.commit(write)) {
-            unreachable!("the memory store refused a write of its newest revision: {error}");
-        }
-        self.drain(actor);
-    }
-
     fn bind(&mut self, key: &Key, actor: Actor) {
         let binding = json!({"metadata": {"name": key.1.as_str()}, "target": {"kind": "Node", "name": render::NODE}});
         let target = Target { subresource: pods().subresource("binding"), ..Target::new(pods(), &key.0, &key.1) };

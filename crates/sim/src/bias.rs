@@ -2,7 +2,6 @@
 //! list, a request that is carried out long after it was sent, a write whose response is lost, a watch that is behind.
 //! A schedule gets some of these, and the same ones from its beginning to its end.
 
-use tally_core::mutation::Mutation;
 use tally_runtime::controller::{Call, Kind, Verb};
 
 use crate::choices::Choices;
@@ -135,7 +134,7 @@ impl Hold {
     }
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     fn hold(&mut self, slow: Option<Traffic>, call: &Call) -> Hold {
         match slow.filter(|slow| Traffic::of(call) == Some(*slow)) {
             None => Hold::default(),

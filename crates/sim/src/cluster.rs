@@ -9,7 +9,6 @@ use tally_controllers::namespace::Namespaces;
 use tally_controllers::pod_gc::PodGc;
 use tally_controllers::scheduler::Scheduler;
 use tally_controllers::{pod_gc, root_ca, scheduler, service_account};
-use tally_core::mutation::Mutation;
 use tally_core::time::Timestamp;
 use tally_runtime::controller::{Call, Controller, Kind, Reply, Verb};
 
@@ -95,7 +94,7 @@ impl ClusterSetup {
     }
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     pub(crate) fn archive(&self) -> &Archive {
         &self.api.archive
     }
@@ -125,20 +124,20 @@ impl<S: Mutation> World<S> {
 
     /// A controller that only runs in a whole cluster.
     pub(crate) fn cluster_controller(&self, role: Role) -> Box<dyn Controller> {
-        let (cluster, mutation) = (self.cluster(), self.mutation);
+        let cluster = self.cluster();
         match role {
             Role::Job | Role::Ttl | Role::After | Role::Candidate | Role::Recorder => unreachable!("made elsewhere"),
-            Role::Collector => Box::new(GarbageCollector::with_mutation(KINDS.to_vec(), mutation)),
+            Role::Collector => Box::new(GarbageCollector::new(KINDS.to_vec())),
             Role::PodCollector => {
                 let options = pod_gc::PodGcOptions { terminated_pods: cluster.ended_pods, ..Default::default() };
-                Box::new(PodGc::with_mutation(options, mutation))
+                Box::new(PodGc::new(options))
             }
-            Role::Scheduler => Box::new(Scheduler::with_mutation(scheduler::SchedulerOptions::default(), mutation)),
-            Role::Node => Box::new(Hollow::with_mutation(cluster.nodes, mutation)),
-            Role::Namespaces => Box::new(Namespaces::with_mutation(KINDS.to_vec(), mutation)),
-            Role::ServiceAccounts => Box::new(service_account::with_mutation(mutation)),
-            Role::RootCa => Box::new(root_ca::with_mutation(CERTIFICATE.to_owned(), mutation)),
-            Role::CronJobs => Box::new(CronJobs::with_mutation(mutation)),
+            Role::Scheduler => Box::new(Scheduler::new(scheduler::SchedulerOptions::default())),
+            Role::Node => Box::new(Hollow::new(cluster.nodes)),
+            Role::Namespaces => Box::new(Namespaces::new(KINDS.to_vec())),
+            Role::ServiceAccounts => Box::new(service_account::controller()),
+            Role::RootCa => Box::new(root_ca::controller(CERTIFICATE.to_owned())),
+            Role::CronJobs => Box::new(CronJobs::default()),
         }
     }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{Input, Outbox, Request, RequestId};
 use tally_runtime::lease::{Change, Config, Elector, Step};
@@ -73,7 +72,7 @@ fn span(duration: Duration) -> Span {
     Span::from_millis(duration.as_nanos().div_ceil(1_000_000) as i64)
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     pub(crate) fn leadership_changed(&mut self, at: usize, change: &Change) {
         let Some(instance) = self.hosts[at].instance else { return };
         match change {

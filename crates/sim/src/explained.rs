@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tally_core::ids::JobUid;
 use tally_core::job::JobView;
-use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
-use tally_explain::{Cause, Evidence, Explanation, SETTLES_WITHIN, explain_with};
+use tally_explain::{Cause, Evidence, Explanation, SETTLES_WITHIN, explain};
 use tally_runtime::controller::Kind;
 
 use crate::archive::Version;
@@ -30,7 +29,7 @@ pub(crate) struct Told {
     unless_after: Option<Timestamp>,
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     /// `wake_at`: when something happens next. Until then all Jobs stand still.
     pub(crate) fn check_explained(&mut self, wake_at: Option<Timestamp>) {
         let until = wake_at.unwrap_or(self.api.now + LATER) - MOMENT;
@@ -43,7 +42,7 @@ impl<S: Mutation> World<S> {
         for job in jobs {
             let evidence = self.evidence_about(&job.namespace, &job.name, &job.uid);
             let Some(now) = self.moment(&evidence, until) else { continue };
-            let explanation = explain_with(&evidence, now, self.mutation);
+            let explanation = explain(&evidence, now);
             let alive = self.api.pods_of(&job.uid).any(|pod| !pod.view.phase.is_terminal());
             if self.clocks_sane && !alive {
                 self.check_told(&job, &evidence, &explanation, now);
@@ -63,7 +62,7 @@ impl<S: Mutation> World<S> {
     /// controller that is behind. Failures that are counted nowhere can lengthen a back-off unseen; and what was said may
     /// be about the case that no Pod which is gone has failed later than the others.
     fn check_told(&mut self, job: &JobView, evidence: &Evidence, explanation: &Explanation, now: Timestamp) {
-        let begins = explain_with(evidence, self.api.now, self.mutation);
+        let begins = explain(evidence, self.api.now);
         let pods = self.oracle.laws.pods_ever(&job.uid);
         let said = begins.reasons.into_iter().find_map(|reason| match reason.cause {
             Cause::BackOff { until: Some(until), gone, .. } => {

@@ -1,7 +1,6 @@
 //! After the faults: they stop, and the world must settle, finish every Job and come to rest.
 
 use tally_core::job::JobView;
-use tally_core::mutation::Mutation;
 use tally_core::pod::Phase;
 use tally_core::time::Span;
 use tally_runtime::controller::Kind;
@@ -12,7 +11,7 @@ use crate::setup::TrackingGate;
 use crate::trace::describe_job;
 use crate::world::World;
 
-impl<S: Mutation> World<S> {
+impl World {
     /// Faults stop. The system must settle, finish every Job, and then write nothing at all (I9).
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.healing = true;

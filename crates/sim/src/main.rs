@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
-use tally_core::mutation::{BUGS, Bug};
 use tally_runtime::driver::wall_clock;
+use tally_sim::bugs::{self, BUGS, Bug};
 use tally_sim::choices::Tape;
 use tally_sim::run::{self, Campaign};
 use tally_sim::scenarios::{self, SCENARIOS, Scenario};
 use tally_sim::search::Search;
-use tally_sim::{model, mutants};
+use tally_sim::{model, planted};
 
 /// A schedule is mostly small allocations.
 #[global_allocator]
@@ -178,7 +178,7 @@ fn run(command: Command) -> Result<bool> {
             let bug = args.mutant.as_deref().map(find_bug).transpose()?;
             Ok(run_seed(args.seed, bug, find_scenario(&args.scenario)?, args.full))
         }
-        Command::Mutants { from } => Ok(run_mutants(from.unwrap_or_else(any_seed))),
+        Command::Mutants { from } => run_mutants(from.unwrap_or_else(any_seed)),
         Command::Find(args) => find_bugs(&args),
         Command::Scenarios => {
             for scenario in SCENARIOS {
@@ -197,28 +197,28 @@ fn find_scenario(name: &str) -> Result<&'static Scenario> {
     scenarios::find(name).ok_or_else(|| anyhow!("no scenario is called {name:?}; `tally-sim scenarios` lists them"))
 }
 
-fn find_bug(name: &str) -> Result<Bug> {
-    match BUGS.iter().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name)) {
-        Some(bug) => Ok(*bug),
-        None => {
-            let names: Vec<String> = BUGS.iter().map(|bug| format!("{bug:?}")).collect();
-            bail!("no known bug is called {name:?}; there are {}", names.join(", "))
-        }
+fn find_bug(name: &str) -> Result<&'static Bug> {
+    if !planted::ANY {
+        bail!("these sources contain no bugs; `make bugs` builds a copy that contains all that are known");
     }
+    bugs::find(name).ok_or_else(|| {
+        let names: Vec<&str> = BUGS.iter().map(|bug| bug.name).collect();
+        anyhow!("no known bug is called {name:?}; there are {}", names.join(", "))
+    })
 }
 
-fn replay_command(seed: u64, bug: Option<Bug>, scenario: &Scenario) -> String {
+fn replay_command(seed: u64, bug: Option<&'static Bug>, scenario: &Scenario) -> String {
     let mut command = format!("tally-sim seed {seed}");
     if scenario.name != "any" {
         command += &format!(" --scenario {}", scenario.name);
     }
     if let Some(bug) = bug {
-        command += &format!(" --mutant {bug:?}");
+        command += &format!(" --mutant {}", bug.name);
     }
     command
 }
 
-fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> bool {
+fn run_seed(seed: u64, bug: Option<&'static Bug>, scenario: &Scenario, full: bool) -> bool {
     let outcome = run::seed(seed, bug, scenario, true);
     let skipped = if full { 0 } else { outcome.lines.len().saturating_sub(TRACE_LINES) };
     if skipped > 0 {
@@ -239,7 +239,7 @@ fn run_seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, full: bool) -> boo
 }
 
 /// Prints the shortest trace that is found for the same violation.
-fn explain(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) {
+fn explain(tape: &Tape, bug: Option<&'static Bug>, scenario: &Scenario, invariant: &str) {
     let shrunk = run::shrink(tape, bug, scenario, invariant);
     let outcome = run::replay(&shrunk, bug, scenario);
     say!("shrunk from {} to {} steps of chaos:", tape.len() - 1, shrunk.len() - 1);
@@ -291,7 +291,7 @@ fn run_all(range: Range<u64>, file: Option<&Path>) -> Result<bool> {
     Ok(true)
 }
 
-fn run_seeds(range: Range<u64>, bug: Option<Bug>, scenario: &Scenario) -> bool {
+fn run_seeds(range: Range<u64>, bug: Option<&'static Bug>, scenario: &Scenario) -> bool {
     let started = Instant::now();
     say!("seeds {}..{}", range.start, range.end);
     let mut progress = Progress::new(range.end - range.start);
@@ -333,47 +333,47 @@ fn any_seed() -> u64 {
     std::hash::Hasher::finish(&drawn) % 1_000_000_000
 }
 
-fn run_mutants(from: u64) -> bool {
+fn run_mutants(from: u64) -> Result<bool> {
     say!("each search starts at seed {from}: tally-sim mutants --from {from}");
-    let mut survivors = Vec::new();
-    for bug in BUGS {
-        let home = mutants::home_of(*bug);
-        let started = Instant::now();
-        let campaign = run::seeds(from..from + MUTANT_BUDGET, Some(*bug), home, |_| {});
-        let label = mutants::label(*bug);
+    let mut survivors = 0;
+    for Bug { name, what, .. } in BUGS {
+        let (bug, started) = (find_bug(name)?, Instant::now());
+        let home = find_scenario(bug.world)?;
+        let campaign = run::seeds(from..from + MUTANT_BUDGET, Some(bug), home, |_| {});
         match campaign.failed {
             Some((seed, violation)) => say!(
-                "found     {label:<66} {:<4} seed {seed:<10} after {} schedules, {} steps, {:.1} s ({})",
+                "found     {what:<78} {:<4} seed {seed:<10} after {} schedules, {} steps, {:.1} s ({})",
                 violation.invariant,
                 campaign.schedules,
                 campaign.steps,
                 started.elapsed().as_secs_f64(),
-                replay_command(seed, Some(*bug), home),
+                replay_command(seed, Some(bug), home),
             ),
             None => {
-                say!("SURVIVED  {label:<66} {} schedules of {}", campaign.schedules, home.name);
-                survivors.push(label);
+                say!("SURVIVED  {what:<78} {} schedules of {} ({name})", campaign.schedules, home.name);
+                survivors += 1;
             }
         }
     }
-    say!("{} mutants, {} found, {} survived", BUGS.len(), BUGS.len() - survivors.len(), survivors.len());
-    survivors.is_empty()
+    say!("{} mutants, {} found, {survivors} survived", BUGS.len(), BUGS.len() - survivors);
+    Ok(survivors == 0)
 }
 
 fn find_bugs(args: &Find) -> Result<bool> {
-    let bugs: Vec<Bug> = match args.bugs.as_slice() {
-        [] => mutants::RARE.to_vec(),
-        names => names.iter().map(|name| find_bug(name)).collect::<Result<_>>()?,
+    let names: Vec<&str> = match args.bugs.as_slice() {
+        [] => bugs::RARE.to_vec(),
+        names => names.iter().map(String::as_str).collect(),
     };
+    let bugs: Vec<&'static Bug> = names.into_iter().map(find_bug).collect::<Result<_>>()?;
     let named = args.scenario.as_deref().map(find_scenario).transpose()?;
     let from = args.from.unwrap_or_else(any_seed);
     say!("{} searches for each bug, of {} schedules at most: --from {from}", args.starts, args.within);
     let mut all = true;
     for bug in bugs {
-        let home = named.unwrap_or_else(|| mutants::home_of(bug));
+        let home = named.map_or_else(|| find_scenario(bug.world), Ok)?;
         let mut after = Vec::new();
         let mut laws = std::collections::BTreeMap::<&str, usize>::new();
-        for start in mutants::starts(from, args.starts) {
+        for start in bugs::starts(from, args.starts) {
             let campaign = run::seeds(start..start + args.within, Some(bug), home, |_| {});
             if let Some((_, violation)) = campaign.failed {
                 after.push(campaign.schedules);
@@ -381,7 +381,7 @@ fn find_bugs(args: &Find) -> Result<bool> {
             }
         }
         after.sort_unstable();
-        let (found, name) = (after.len() as u64, format!("{bug:?}"));
+        let (found, name) = (after.len() as u64, bug.name);
         let middle = after.get(after.len() / 2).copied().unwrap_or(0);
         let most = after.last().copied().unwrap_or(0);
         let laws: Vec<String> = laws.into_iter().map(|(law, times)| format!("{law} {times}")).collect();

@@ -1,7 +1,6 @@
 //! A policy that refuses the status of some Jobs for a time, as an admission policy or a webhook of a cluster may.
 
 use tally_core::ids::JobUid;
-use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::cache::Meta;
 use tally_runtime::controller::{Call, Input, Kind, Object, Reply, Verb};
@@ -12,7 +11,7 @@ use crate::cluster::Role;
 use crate::oracle::Context;
 use crate::world::World;
 
-impl<S: Mutation> World<S> {
+impl World {
     /// The policy begins to refuse the status of a Job, or ceases to.
     pub(crate) fn policy_changes(&mut self) -> bool {
         let Some(key) = self.choose_job() else { return false };

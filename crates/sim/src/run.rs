@@ -2,25 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tally_core::mutation::{Bug, Mutation, NoMutation};
-
 use crate::bias::Bias;
+use crate::bugs::Bug;
 use crate::choices::{Choices, Tape};
 use crate::counters::Counters;
 use crate::oracle::Violation;
+use crate::planted;
 use crate::scenarios::Scenario;
 use crate::setup::Setup;
 use crate::world::World;
-
-/// Code with one put-back bug.
-#[derive(Clone, Copy, Debug)]
-pub struct Broken(pub Bug);
-
-impl Mutation for Broken {
-    fn injects(self, bug: Bug) -> bool {
-        self.0 == bug
-    }
-}
 
 /// The result of one schedule.
 pub struct Outcome {
@@ -35,13 +25,14 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-fn run<S: Mutation>(
+fn run(
     mut choices: Choices,
-    mutation: S,
+    bug: Option<&'static Bug>,
     scenario: &Scenario,
     traced: bool,
     crash_after_write: Option<u64>,
 ) -> Outcome {
+    planted::plant(bug);
     let mut setup = Setup::draw(&mut choices);
     (scenario.tune)(&mut setup);
     setup.crash_after_write = crash_after_write;
@@ -50,7 +41,7 @@ fn run<S: Mutation>(
     }
     setup.bias = Bias::draw(&mut choices, setup.preference);
     setup.bias.tune(&mut setup.weights);
-    let mut world = World::new(setup, choices, mutation, traced);
+    let mut world = World::new(setup, choices, traced);
     let violation = world.run().err();
     Outcome {
         hash: world.hash(),
@@ -64,20 +55,13 @@ fn run<S: Mutation>(
     }
 }
 
-fn run_either(choices: Choices, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
-    match bug {
-        None => run(choices, NoMutation, scenario, traced, None),
-        Some(bug) => run(choices, Broken(bug), scenario, traced, None),
-    }
-}
-
-pub fn seed(seed: u64, bug: Option<Bug>, scenario: &Scenario, traced: bool) -> Outcome {
-    run_either(Choices::from_seed(seed), bug, scenario, traced)
+pub fn seed(seed: u64, bug: Option<&'static Bug>, scenario: &Scenario, traced: bool) -> Outcome {
+    run(Choices::from_seed(seed), bug, scenario, traced, None)
 }
 
 /// The same schedule, with the writer crashing right after its `write`-th write.
 pub fn seed_with_crash(seed: u64, scenario: &Scenario, write: u64) -> Outcome {
-    run(Choices::from_seed(seed), NoMutation, scenario, false, Some(write))
+    run(Choices::from_seed(seed), None, scenario, false, Some(write))
 }
 
 /// Many seeds in a row, up to the first violation.
@@ -93,7 +77,7 @@ pub struct Campaign {
 /// On all cores; what is found does not depend on how many there are.
 pub fn seeds(
     range: std::ops::Range<u64>,
-    bug: Option<Bug>,
+    bug: Option<&'static Bug>,
     scenario: &Scenario,
     mut progress: impl FnMut(&Campaign),
 ) -> Campaign {
@@ -154,12 +138,12 @@ fn side_by_side<T: Send>(
 const SHRINK_RUNS: usize = 5_000;
 
 /// Searches for a simpler tape that violates the same invariant: fewer steps first, then less disruptive ones.
-pub fn shrink(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &str) -> Tape {
+pub fn shrink(tape: &Tape, bug: Option<&'static Bug>, scenario: &Scenario, invariant: &str) -> Tape {
     let mut best = tape.clone();
     let mut budget = SHRINK_RUNS;
     let mut fails = |candidate: &Tape| {
         budget = budget.saturating_sub(1);
-        let outcome = run_either(Choices::from_tape(candidate.clone()), bug, scenario, false);
+        let outcome = run(Choices::from_tape(candidate.clone()), bug, scenario, false, None);
         (budget > 0).then(|| outcome.violation.is_some_and(|violation| violation.invariant == invariant))
     };
     loop {
@@ -204,6 +188,6 @@ pub fn shrink(tape: &Tape, bug: Option<Bug>, scenario: &Scenario, invariant: &st
 }
 
 /// The trace of a tape.
-pub fn replay(tape: &Tape, bug: Option<Bug>, scenario: &Scenario) -> Outcome {
-    run_either(Choices::from_tape(tape.clone()), bug, scenario, true)
+pub fn replay(tape: &Tape, bug: Option<&'static Bug>, scenario: &Scenario) -> Outcome {
+    run(Choices::from_tape(tape.clone()), bug, scenario, true, None)
 }

@@ -11,7 +11,6 @@ use tally_controllers::ttl::TtlController;
 use tally_core::gates::Gate;
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
-use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::driver::events::Recorder;
 
@@ -31,13 +30,12 @@ use crate::trace::{Trace, describe_call, describe_job};
 /// When the world begins: a round date without special meaning.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
-pub struct World<S: Mutation> {
-    pub(crate) mutation: S,
+pub struct World {
     pub(crate) setup: Setup,
     pub(crate) choices: Choices,
     pub(crate) api: Api,
     /// The Job controller of each instance, the TTL controller of each, then those of the rest of a cluster.
-    pub(crate) hosts: Vec<Host<S>>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) sent: Vec<Sent>,
     pub(crate) oracle: Oracle,
     pub counters: Counters,
@@ -87,10 +85,9 @@ pub(crate) struct Evidence {
     owners: BTreeMap<PodUid, JobUid>,
 }
 
-impl<S: Mutation> World<S> {
-    pub fn new(setup: Setup, choices: Choices, mutation: S, traced: bool) -> Self {
+impl World {
+    pub fn new(setup: Setup, choices: Choices, traced: bool) -> Self {
         let mut world = Self {
-            mutation,
             choices,
             api: Api::starting_with(BEGINNING, setup.gates_off.gates()),
             oracle: Oracle::new(setup.limits.uncounted, setup.instances, setup.gates_off),
@@ -136,7 +133,7 @@ impl<S: Mutation> World<S> {
         world
     }
 
-    pub(crate) fn new_host(&mut self, role: Role, instance: Option<usize>) -> Host<S> {
+    pub(crate) fn new_host(&mut self, role: Role, instance: Option<usize>) -> Host {
         self.starts.hosts += 1;
         let mut mailbox = None;
         let brain = match role {
@@ -146,13 +143,13 @@ impl<S: Mutation> World<S> {
                 let gates = self.setup.gates_off.gates().with(Gate::JobTrackingWithFinalizers, on);
                 let (limits, gates_pods) = (self.setup.limits, self.setup.gates_pods);
                 let config = Config { limits, managed_by, gates, gates_pods, ..Config::default() };
-                Brain::Job(Box::new(JobController::with_mutation(config, self.mutation)))
+                Brain::Job(Box::new(JobController::new(config)))
             }
             Role::After => {
                 let managed_by = instance.and_then(|instance| self.manager_of(instance)).map(Into::into);
-                Brain::Other(Box::new(AfterController::with_mutation(managed_by, self.mutation)))
+                Brain::Other(Box::new(AfterController::new(managed_by)))
             }
-            Role::Ttl => Brain::Other(Box::new(TtlController::with_mutation(self.mutation))),
+            Role::Ttl => Brain::Other(Box::new(TtlController::new(None))),
             Role::Candidate => Brain::Candidate(Box::new(Candidate::new(format!("p{}", self.starts.hosts)))),
             Role::Recorder => {
                 let recorder = Recorder::new(self.starts.hosts);
@@ -162,7 +159,7 @@ impl<S: Mutation> World<S> {
             role => Brain::Other(self.cluster_controller(role)),
         };
         let off = self.setup.lease && !self.healing && instance.is_some() && role != Role::Candidate;
-        let mut host = Host::new(role, brain, self.mutation, self.setup.in_flight);
+        let mut host = Host::new(role, brain, self.setup.in_flight);
         (host.instance, host.off, host.mailbox) = (instance, off, mailbox);
         host
     }

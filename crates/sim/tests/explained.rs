@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use tally_core::mutation::Bug;
 use tally_sim::{run, scenarios};
 
 /// Worlds in which Jobs wait for different reasons. `every_scenario.rs` runs all of them.
@@ -52,14 +51,5 @@ fn failures_whose_pods_are_gone_lengthen_the_wait_that_is_told() {
 fn what_is_told_of_the_end_of_a_wait_is_true() {
     for (name, seed) in [("backoff", 742), ("any", 882), ("any", 41), ("pod-monkey", 343), ("side-by-side", 8)] {
         holds(name, seed);
-    }
-}
-
-#[test]
-fn a_reason_that_is_missing_is_noticed() {
-    for (bug, name) in [(Bug::BackoffUnexplained, "backoff"), (Bug::GoneFailuresUnexplained, "cluster")] {
-        let campaign = run::seeds(0..300, Some(bug), scenarios::find(name).unwrap(), |_| {});
-        let (_, violation) = campaign.failed.unwrap();
-        assert_eq!(violation.invariant, "X1", "{bug:?}: {violation:?}");
     }
 }

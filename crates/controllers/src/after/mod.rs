@@ -17,7 +17,6 @@ use tally_core::after::{
     cycle, describe_cycle,
 };
 use tally_core::job::condition;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 use tally_runtime::cache::{Meta, ObjectCache, RequestsInFlight, retry_at};
 use tally_runtime::controller::{
@@ -29,8 +28,7 @@ use view::{Order, OrderedJob};
 /// Namespace and name of a Job.
 type Key = (CompactString, CompactString);
 
-pub struct AfterController<S = NoMutation> {
-    mutation: S,
+pub struct AfterController {
     /// The manager whose Jobs it serves; None: the built-in name (MANAGED-1).
     managed_by: Option<CompactString>,
     jobs: ObjectCache<OrderedJob>,
@@ -71,14 +69,7 @@ enum Step {
 
 impl AfterController {
     pub fn new(managed_by: Option<CompactString>) -> Self {
-        Self::with_mutation(managed_by, NoMutation)
-    }
-}
-
-impl<S: Mutation> AfterController<S> {
-    pub fn with_mutation(managed_by: Option<CompactString>, mutation: S) -> Self {
         Self {
-            mutation,
             managed_by,
             jobs: ObjectCache::default(),
             dependents: BTreeMap::new(),
@@ -100,9 +91,7 @@ impl<S: Mutation> AfterController<S> {
         self.note_seen(key);
         for dependent in self.dependents_of(key) {
             self.note_seen(&dependent);
-            if !self.mutation.injects(Bug::AfterNotWoken) {
-                self.act(&dependent, now, out);
-            }
+            self.act(&dependent, now, out);
         }
         self.act(key, now, out);
     }
@@ -123,7 +112,7 @@ impl<S: Mutation> AfterController<S> {
         let job = self.jobs.get(&key.0, &key.1);
         let waits = job.and_then(|job| {
             let order = job.open().filter(|order| order.is_managed_by(self.managed_by.as_deref()))?;
-            if order.state.resumed && !self.mutation.injects(Bug::AfterResumesAgain) {
+            if order.state.resumed {
                 return None;
             }
             let after =
@@ -197,9 +186,7 @@ impl<S: Mutation> AfterController<S> {
             }
         };
         let waits_for = |name: &str| self.jobs.get(&key.0, name).map(OrderedJob::waits_for).unwrap_or_default();
-        if !self.mutation.injects(Bug::AfterIgnoresCycles)
-            && let Some(cycle) = cycle(&key.1, waits_for)
-        {
+        if let Some(cycle) = cycle(&key.1, waits_for) {
             let message = format!("{AFTER}: the Jobs wait for each other: {}", describe_cycle(&cycle));
             return Step::Fail { reason: DEPENDENCY_CYCLE, message };
         }
@@ -207,14 +194,11 @@ impl<S: Mutation> AfterController<S> {
         let mut open = false;
         for Predecessor { name, wanted } in after {
             let Some(SeenJob { uid, end }) = wait.seen.get(name) else {
-                if self.mutation.injects(Bug::AfterMissingFails) {
-                    return self.fail(DEPENDENCY_FAILED, format!("the Job {name} does not exist"));
-                }
                 missing.push(Predecessor { name: name.clone(), wanted: *wanted });
                 continue;
             };
             match end {
-                Some(end) if wanted.is_met_by(*end) || self.mutation.injects(Bug::AfterAnyEnd) => {}
+                Some(end) if wanted.is_met_by(*end) => {}
                 Some(end) => {
                     let message = format!("the Job {name} has ended {end:?}, and {AFTER} wants it {wanted}");
                     return self.fail(DEPENDENCY_FAILED, message);
@@ -231,9 +215,6 @@ impl<S: Mutation> AfterController<S> {
     }
 
     fn fail(&self, reason: &'static str, message: String) -> Step {
-        if self.mutation.injects(Bug::AfterNeverFails) {
-            return Step::Wait { missing: Vec::new() };
-        }
         Step::Fail { reason, message }
     }
 
@@ -251,20 +232,20 @@ impl<S: Mutation> AfterController<S> {
         let call = match self.step(key, order, wait) {
             Step::Resume => {
                 state.resumed = true;
-                patch(self.mutation, job, &state, json!({"spec": {"suspend": false}}))
+                patch(job, &state, json!({"spec": {"suspend": false}}))
             }
             Step::Fail { reason, message } => failure(job, order, reason, &message, now),
             Step::LeaveAlone if order.state.resumed => return,
             Step::LeaveAlone => {
                 state.resumed = true;
                 let ran = !order.was_suspended() && order.state.seen.is_empty();
-                let call = patch(self.mutation, job, &state, json!({}));
+                let call = patch(job, &state, json!({}));
                 ran.then(|| self.report_ignored(key, out));
                 call
             }
             Step::Wait { missing } => {
                 let stored = order.state.seen == state.seen;
-                let call = patch(self.mutation, job, &state, json!({}));
+                let call = patch(job, &state, json!({}));
                 self.report_missing(key, &missing, out);
                 if stored {
                     return;
@@ -348,8 +329,8 @@ impl<S: Mutation> AfterController<S> {
 }
 
 /// A change of a waiting Job: its stored state, and what `more` contains.
-fn patch<S: Mutation>(mutation: S, job: &OrderedJob, state: &AfterState, mut more: Value) -> Call {
-    let revision = (!mutation.injects(Bug::AfterUnconditional)).then(|| job.meta.resource_version.clone());
+fn patch(job: &OrderedJob, state: &AfterState, mut more: Value) -> Call {
+    let revision = &job.meta.resource_version;
     let state = serde_json::to_string(state).unwrap_or_default();
     more["metadata"] = json!({"uid": job.meta.uid, "resourceVersion": revision, "annotations": {AFTER_STATE: state}});
     Call::new(Verb::MergePatch, Kind::JOB, &job.meta.namespace, &job.meta.name).body(&more)
@@ -370,7 +351,7 @@ fn failure(job: &OrderedJob, order: &Order, reason: &str, message: &str, now: Ti
     Call::new(Verb::MergePatch, Kind::JOB, &job.meta.namespace, &job.meta.name).subresource("status").body(&body)
 }
 
-impl<S: Mutation> Controller for AfterController<S> {
+impl Controller for AfterController {
     fn name(&self) -> &'static str {
         "after-controller"
     }

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use compact_str::CompactString;
 use tally_core::cron::CronTiming;
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::time::Timestamp;
 
 use plan::{Memory, Note};
@@ -30,8 +29,7 @@ const IN_FLIGHT: usize = 64;
 
 type Uid = CompactString;
 
-pub struct CronJobs<S = NoMutation> {
-    mutation: S,
+pub struct CronJobs {
     crons: BTreeMap<Uid, CronJobRecord>,
     /// Jobs that a CronJob controls.
     jobs: ObjectCache<Child>,
@@ -96,14 +94,7 @@ enum Purpose {
 
 impl Default for CronJobs {
     fn default() -> Self {
-        Self::with_mutation(NoMutation)
-    }
-}
-
-impl<S: Mutation> CronJobs<S> {
-    pub fn with_mutation(mutation: S) -> Self {
         Self {
-            mutation,
             crons: BTreeMap::new(),
             jobs: ObjectCache::default(),
             jobs_at: Revision(0),
@@ -114,7 +105,9 @@ impl<S: Mutation> CronJobs<S> {
             epoch: 0,
         }
     }
+}
 
+impl CronJobs {
     fn cron_observed(&mut self, bytes: &[u8], now: Timestamp) {
         let Some(cron) = CronJob::read(bytes) else { return };
         let (uid, epoch) = (cron.uid.clone(), self.epoch);
@@ -335,7 +328,7 @@ impl<S: Mutation> CronJobs<S> {
         }
         // Since it became due, another controller may have started it, and later ones too.
         let confirmed = tracked.confirmed.is_some_and(|(revision, at)| revision == cron.revision && at >= slot);
-        if !confirmed && !self.mutation.injects(Bug::CronTrustsItsView) {
+        if !confirmed {
             let call = bodies::read_cron_job(cron);
             return self.ask(uid, Purpose::Look, call, out);
         }
@@ -564,7 +557,7 @@ impl CronJobRecord {
     }
 }
 
-impl<S: Mutation> Controller for CronJobs<S> {
+impl Controller for CronJobs {
     fn name(&self) -> &'static str {
         "cronjob-controller"
     }

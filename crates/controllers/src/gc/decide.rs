@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tally_core::ids::ObjectUid;
-use tally_core::mutation::{Bug, Mutation};
 
 use super::graph::{Claim, FOREGROUND, Graph, GraphNode, ORPHAN, Owned, OwnerLocation, Policy, Standing};
 use tally_runtime::controller::{Call, Event, Reference, Verb};
@@ -129,13 +128,7 @@ fn any_in_foreground(graph: &Graph, owned: &Owned) -> bool {
 }
 
 /// The request for a decision. None: there is nothing to do.
-pub fn call(
-    graph: &Graph,
-    uid: &ObjectUid,
-    node: &GraphNode,
-    decision: &Decision,
-    mutation: impl Mutation,
-) -> Option<Call> {
+pub fn call(graph: &Graph, uid: &ObjectUid, node: &GraphNode, decision: &Decision) -> Option<Call> {
     let revision = || node.revision.to_string();
     let references = |entry: fn(&ObjectUid) -> Value, owners: &[ObjectUid]| {
         let references: Vec<Value> = owners.iter().map(entry).collect();
@@ -155,8 +148,7 @@ pub fn call(
         }
         // At this revision only: it may have another owner since.
         Decision::Delete(policy) => {
-            let by_name = mutation.injects(Bug::CollectsByName);
-            let preconditions = (!by_name).then(|| json!({"uid": uid, "resourceVersion": revision()}));
+            let preconditions = json!({"uid": uid, "resourceVersion": revision()});
             let policy = policy.name();
             let body = json!({
                 "apiVersion": "v1", "kind": "DeleteOptions",

@@ -20,7 +20,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tally_core::ids::{ObjectUid, Revision};
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -37,8 +36,7 @@ pub const MOST_UNDER_WAY: usize = 64;
 /// one the wait would be a minute, or endless.
 const PATIENCE: Span = Span::from_millis(1000);
 
-pub struct GarbageCollector<S = NoMutation> {
-    mutation: S,
+pub struct GarbageCollector {
     graph: Graph,
     /// Objects to examine, each once.
     queue: VecDeque<ObjectUid>,
@@ -92,14 +90,7 @@ fn observed<T>(kind: Kind, object: &Object, read: impl FnOnce(&Observed<'_>) -> 
 impl GarbageCollector {
     /// Follows these kinds. An owner of another kind is assumed to exist; an object of another kind is never deleted.
     pub fn new(kinds: Vec<Kind>) -> Self {
-        Self::with_mutation(kinds, NoMutation)
-    }
-}
-
-impl<S: Mutation> GarbageCollector<S> {
-    pub fn with_mutation(kinds: Vec<Kind>, mutation: S) -> Self {
         Self {
-            mutation,
             graph: Graph::new(kinds),
             queue: VecDeque::new(),
             asked: RequestsInFlight::default(),
@@ -161,7 +152,7 @@ impl<S: Mutation> GarbageCollector<S> {
         let Some(node) = self.graph.node(uid) else { return };
         let event = if node.reported { None } else { misplaced_owner(&self.graph, uid, node) };
         let decision = decide(&self.graph, uid, node);
-        let call = call(&self.graph, uid, node, &decision, self.mutation);
+        let call = call(&self.graph, uid, node, &decision);
         if let (Some(event), Some(node)) = (event, self.graph.node_mut(uid)) {
             node.reported = true;
             out.events.push(event);
@@ -177,9 +168,6 @@ impl<S: Mutation> GarbageCollector<S> {
         }
         let Some(call) = call else { return };
         let purpose = match decision {
-            Decision::Look(owner, place) if self.mutation.injects(Bug::CollectsUnlooked) => {
-                return self.looked(&owner, (*place).clone(), true, now);
-            }
             Decision::Look(owner, place) => {
                 if let Some(owned) = self.graph.owned_mut(&owner) {
                     owned.looked.insert((*place).clone(), Look::Asked);
@@ -304,7 +292,7 @@ impl<S: Mutation> GarbageCollector<S> {
     }
 }
 
-impl<S: Mutation> Controller for GarbageCollector<S> {
+impl Controller for GarbageCollector {
     fn name(&self) -> &'static str {
         "gc"
     }

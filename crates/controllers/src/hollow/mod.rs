@@ -38,7 +38,6 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use tally_core::ids::{PodUid, Revision};
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -55,8 +54,7 @@ pub use script::PREFIX;
 /// others.
 const IN_FLIGHT: usize = 256;
 
-pub struct Hollow<S = NoMutation> {
-    mutation: S,
+pub struct Hollow {
     nodes: Vec<HollowNode>,
     /// The work for nodes, and when it is due.
     node_work: BTreeSet<(Timestamp, u32)>,
@@ -118,14 +116,7 @@ enum Purpose {
 impl Hollow {
     /// Hollow nodes 0 to `count` - 1.
     pub fn new(count: u32) -> Self {
-        Self::with_mutation(count, NoMutation)
-    }
-}
-
-impl<S: Mutation> Hollow<S> {
-    pub fn with_mutation(count: u32, mutation: S) -> Self {
         Self {
-            mutation,
             nodes: (0..count).map(|_| HollowNode::default()).collect(),
             node_work: BTreeSet::new(),
             pods: HashMap::default(),
@@ -406,10 +397,7 @@ impl<S: Mutation> Hollow<S> {
             _ => {
                 live.reported_at = Some(now);
                 let status = report::status(&live.facts, &uid, &live.containers, live.node, &live.step, now);
-                let mut guard = json!({"uid": uid.to_string()});
-                if !self.mutation.injects(Bug::ReportsBlindly) {
-                    guard["resourceVersion"] = live.revision.0.to_string().into();
-                }
+                let guard = json!({"uid": uid.to_string(), "resourceVersion": live.revision.0.to_string()});
                 Call::new(Verb::StrategicPatch, Kind::POD, &live.namespace, &live.name)
                     .subresource("status")
                     .body(&json!({"metadata": guard, "status": status}))
@@ -434,7 +422,7 @@ fn is_namesake(reply: &Reply) -> bool {
         || refusal.code == 409 && refusal.message.contains("the UID in the precondition"))
 }
 
-impl<S: Mutation> Controller for Hollow<S> {
+impl Controller for Hollow {
     fn name(&self) -> &'static str {
         "hollow"
     }

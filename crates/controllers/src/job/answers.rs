@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::ledger::{ObservedVia, StatusWrite};
-use tally_core::mutation::{Bug, Mutation};
+use tally_core::ledger::ObservedVia;
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
@@ -14,7 +13,7 @@ use super::{GET_RETRY, JobController, Pending, WorkItem, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     pub(super) fn answered(&mut self, pending: Pending, answer: Answer, now: Timestamp, out: &mut Outbox) {
         match pending {
             Pending::Status { job, write, before } => {
@@ -25,15 +24,11 @@ impl<S: Mutation> JobController<S> {
                         out.metrics.push(Metric::FailureHandled { action: action.name() });
                     }
                 }
-                let recorded = write.status.clone();
-                self.status_answered(&job, write, answer, now, out);
+                self.status_answered(&job, answer, now, out);
                 // Nothing is decided about a Pod without a controller while a status that records it is in flight, or as
                 // long as it is recorded.
-                let lists = [before.status.uncounted(), recorded.uncounted()];
+                let lists = [before.status.uncounted(), write.status.uncounted()];
                 self.unclaimed.unsettle(lists.iter().flat_map(|list| list.succeeded.iter().chain(list.failed.iter())));
-                if self.mutation.injects(Bug::UnsettlesAll) {
-                    self.unclaimed.unsettle_namespace(&before.namespace);
-                }
                 self.settle_unclaimed(now, out);
             }
             Pending::Release { job, pod, ignored } => self.release_answered(&job, &pod, ignored, answer, now, out),
@@ -156,16 +151,7 @@ impl<S: Mutation> JobController<S> {
         }
     }
 
-    fn status_answered(
-        &mut self,
-        job: &JobUid,
-        write: Box<StatusWrite>,
-        answer: Answer,
-        now: Timestamp,
-        out: &mut Outbox,
-    ) {
-        let retries_stale = self.mutation.injects(Bug::RetryStaleStatus);
-        let waits = self.mutation.injects(Bug::NoRetryAfterConflict);
+    fn status_answered(&mut self, job: &JobUid, answer: Answer, now: Timestamp, out: &mut Outbox) {
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             return;
         };
@@ -193,19 +179,10 @@ impl<S: Mutation> JobController<S> {
                 }
                 self.plan(slot, now, out);
             }
-            Answer::Conflict | Answer::Unknown | Answer::Unavailable if !waits => {
+            Answer::Conflict | Answer::Unknown | Answer::Unavailable => {
                 ledger.status_unwritten();
                 // Do not wait for an event: it may have arrived already (S33).
-                if let Some(record) = self.jobs.get_mut(slot) {
-                    record.stale_write = Some(write).filter(|_| retries_stale);
-                }
                 self.refresh_job(slot, out);
-            }
-            Answer::Conflict => {
-                ledger.status_unwritten();
-                if let Some(record) = self.jobs.get_mut(slot) {
-                    record.refreshing = true;
-                }
             }
             _ => {
                 ledger.status_unwritten();
@@ -233,14 +210,6 @@ impl<S: Mutation> JobController<S> {
     ) {
         if ignored && matches!(answer, Answer::Done(_)) {
             out.metrics.push(Metric::FailureHandled { action: "Ignore" });
-        }
-        if self.mutation.injects(Bug::NoOverlay) && matches!(answer, Answer::Done(_)) {
-            if let Some((slot, ledger)) = self.ledger_mut(job) {
-                ledger.release_believed_for_now(pod);
-                ledger.pod_answered(pod);
-                self.plan(slot, now, out);
-            }
-            return;
         }
         self.pod_answered(job, pod, answer, now, out);
     }
@@ -312,7 +281,7 @@ impl<S: Mutation> JobController<S> {
         now: Timestamp,
         out: &mut Outbox,
     ) {
-        let (mutation, pods_at) = (self.mutation, self.progress.pods_at);
+        let pods_at = self.progress.pods_at;
         let succeeded = matches!(answer, Answer::Done(_));
         let Some((slot, ledger)) = self.ledger_mut(job) else {
             // The Job is gone. The stream will show the Pod, if there is one, as an orphan.
@@ -322,9 +291,7 @@ impl<S: Mutation> JobController<S> {
         match answer {
             Answer::Done(Object::Pod(pod)) => {
                 ledger.created(&pod, pods_at, now);
-                if !mutation.injects(Bug::ForgetOwnCreations) {
-                    self.pod_owner.insert(pod_key(&pod.uid), slot);
-                }
+                self.pod_owner.insert(pod_key(&pod.uid), slot);
                 out.events.push(effects::event(&view, false, "SuccessfulCreate", &format!("Created pod: {name}")));
             }
             Answer::AlreadyExists => {
@@ -388,20 +355,13 @@ impl<S: Mutation> JobController<S> {
         let Some(slot) = self.jobs.slot_of(job) else {
             return;
         };
-        let retries_stale = self.mutation.injects(Bug::RetryStaleStatus);
         match answer {
             Answer::Done(Object::Job(fresh)) if fresh.uid == *job => {
                 let Some(record) = self.jobs.get_mut(slot) else {
                     return;
                 };
                 record.refreshing = false;
-                let stale = record.stale_write.take().filter(|_| retries_stale);
                 self.apply_job(fresh.clone(), ObservedVia::Response, now, out);
-                if let Some(mut write) = stale.filter(|_| !fresh.status.is_finished()) {
-                    write.base = fresh.revision;
-                    let view = fresh;
-                    self.write_status(&view, write, now, out);
-                }
             }
             Answer::Done(_) | Answer::Gone => {
                 // Replaced or deleted. The stream will show the same; there is nothing to wait for.

@@ -2,7 +2,6 @@
 //! as long as its Job waits; no Job that does not ask for it costs a request.
 
 use tally_core::ids::{JobUid, PodUid};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::{Span, Timestamp};
 
 use super::{JobController, Pending};
@@ -12,7 +11,7 @@ use tally_runtime::controller::Outbox;
 /// A node that is alive, or a Pod that could not be read, is looked at again after this time at the latest.
 const LOOK_AGAIN: Span = Span::from_seconds(60);
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     /// How long this Job waits, if it still does.
     fn gives_up_after(&mut self, job: &JobUid) -> Option<Span> {
         self.ledger_mut(job)?.1.job().gives_up_after()
@@ -33,8 +32,7 @@ impl<S: Mutation> JobController<S> {
             && pod.uid == *uid
             && let Some(asked_at) = pod.deletion_asked_at
         {
-            let early = if self.mutation.injects(Bug::GivesUpEarly) { wait } else { Span::ZERO };
-            let left = asked_at + wait - early - judged_at;
+            let left = asked_at + wait - judged_at;
             if left <= Span::ZERO && !pod.node_name.is_empty() {
                 let action = Action::GetNode { name: pod.node_name.clone() };
                 self.send(out, Pending::LookAtNode { job: job.clone(), pod: uid.clone() }, action);

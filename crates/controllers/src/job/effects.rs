@@ -5,7 +5,6 @@ use compact_str::{CompactString, format_compact};
 use tally_core::backoff::BackoffNotice;
 use tally_core::job::{Condition, JobView, condition};
 use tally_core::ledger::{CreationReason, Ledger};
-use tally_core::mutation::Mutation;
 use tally_core::pod::PodView;
 use tally_core::time::Span;
 use tally_explain::Cause;
@@ -33,12 +32,7 @@ pub(super) fn stands_still(job: &JobView, cause: &Cause, told: &mut Option<&'sta
 }
 
 /// EVENT-13: a Pod cannot start, and no other Pod of the Job runs.
-pub(super) fn pending<S: Mutation>(
-    ledger: &Ledger<S>,
-    pod: &PodView,
-    told: &mut Option<&'static str>,
-    out: &mut Outbox,
-) {
+pub(super) fn pending(ledger: &Ledger, pod: &PodView, told: &mut Option<&'static str>, out: &mut Outbox) {
     let job = ledger.job();
     let ends = job.deleting || job.spec.suspend || job.status.is_finished();
     if pod.pending.is_none() || ends || ledger.has_ready_pods() {

@@ -8,7 +8,6 @@
 
 use tally_core::ids::JobUid;
 use tally_core::job::{JobStatus, JobView};
-use tally_core::mutation::Mutation;
 use tally_core::time::{Span, Timestamp};
 
 use tally_explain::Cause;
@@ -38,7 +37,7 @@ fn is_untouched(job: &JobView) -> bool {
     !job.deleting && !job.spec.suspend && !job.gang && job.status == JobStatus::default()
 }
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     /// Whether this controller manages the Jobs without a manager, and cleans up what has no owner.
     pub(super) fn is_caretaker(&self) -> bool {
         self.config.managed_by.is_none()

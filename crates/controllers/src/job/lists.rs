@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use tally_core::ids::JobUid;
 use tally_core::job::CONTROLLER_UID_LABEL;
-use tally_core::mutation::Mutation;
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -38,7 +37,7 @@ pub(super) struct PodListQueue {
     failures: u32,
 }
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     /// Requests a list of this Job's Pods, now or at the returned time.
     pub(super) fn want_list(&mut self, slot: JobSlot, now: Timestamp) -> Option<Timestamp> {
         let next_ticket = self.pod_lists.next_ticket;
@@ -145,7 +144,7 @@ impl<S: Mutation> JobController<S> {
         }
         for job in jobs {
             if loose && let Some(slot) = self.jobs.slot_of(&job) {
-                let idle = |record: &JobRecord<S>| record.adopting.is_empty() && record.adoptions.is_empty();
+                let idle = |record: &JobRecord| record.adopting.is_empty() && record.adoptions.is_empty();
                 if self.jobs.get(slot).is_some_and(idle) {
                     self.consider_adoptions(slot, out);
                 }

@@ -20,11 +20,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use tally_core::gates::{FeatureGates, Gate};
+use tally_core::gates::FeatureGates;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{JobView, RESERVED_MANAGER};
 use tally_core::ledger::{Ledger, Limits, ObservedVia, StatusWrite};
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -81,10 +80,9 @@ impl Default for Config {
     }
 }
 
-pub struct JobController<S = NoMutation> {
+pub struct JobController {
     config: Config,
-    mutation: S,
-    jobs: JobTable<S>,
+    jobs: JobTable,
     /// The Job whose ledger contains a Pod, by a hash of the Pod's UID. A hint: the ledger itself decides.
     pod_owner: HashMap<u64, JobSlot, FixedState>,
     unclaimed: UnclaimedPods,
@@ -254,17 +252,10 @@ fn pod_key(uid: &PodUid) -> u64 {
     FixedState::with_seed(7).hash_one(uid)
 }
 
-impl JobController<NoMutation> {
+impl JobController {
     pub fn new(config: Config) -> Self {
-        Self::with_mutation(config, NoMutation)
-    }
-}
-
-impl<S: Mutation> JobController<S> {
-    pub fn with_mutation(config: Config, mutation: S) -> Self {
         Self {
             config,
-            mutation,
             jobs: JobTable::default(),
             pod_owner: HashMap::default(),
             unclaimed: UnclaimedPods::default(),
@@ -314,7 +305,7 @@ impl<S: Mutation> JobController<S> {
         [ledgers().count(), ledgers().map(|ledger| ledger.len()).sum(), self.unclaimed.len(), self.requests.len()]
     }
 
-    fn ledger_mut(&mut self, uid: &JobUid) -> Option<(JobSlot, &mut Ledger<S>)> {
+    fn ledger_mut(&mut self, uid: &JobUid) -> Option<(JobSlot, &mut Ledger)> {
         let slot = self.jobs.slot_of(uid)?;
         let ledger = self.jobs.get_mut(slot)?.ledger.as_deref_mut()?;
         Some((slot, ledger))
@@ -389,7 +380,6 @@ impl<S: Mutation> JobController<S> {
         if job.revision > record.view.revision {
             record.view = job.clone();
             record.refreshing = false;
-            record.stale_write = None;
         }
         if let Some(ledger) = &mut record.ledger {
             ledger.observe_job(job);
@@ -410,9 +400,6 @@ impl<S: Mutation> JobController<S> {
     /// A Job without the fields whose gate is off. Everything that this controller knows about a Job has passed here.
     fn gated(&self, job: JobView) -> JobView {
         let mut job = self.config.gates.apply(job);
-        if self.mutation.injects(Bug::LegacyTrackedAgain) && job.gates.enabled(Gate::JobTrackingWithFinalizers) {
-            job.legacy = false;
-        }
         // Most changes are of the status. What was made of the template serves the next Pods, too.
         if let Some(known) = self.jobs.slot_of(&job.uid).and_then(|slot| self.jobs.get(slot))
             && known.view.spec == job.spec
@@ -452,12 +439,12 @@ impl<S: Mutation> JobController<S> {
         }
         if view.status.is_finished() {
             for pod in self.unclaimed.take_job(&view.uid) {
-                if pod.tracked && !self.mutation.injects(Bug::NoFinishedSweep) {
+                if pod.tracked {
                     self.unclaimed.orphan(&pod);
                 }
             }
         } else if record.ledger.is_none() {
-            let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits, self.mutation));
+            let mut ledger = Box::new(Ledger::new(view.clone(), self.config.limits));
             if self.config.exact_deadlines {
                 ledger.count_deadlines_exactly();
             }
@@ -492,7 +479,7 @@ impl<S: Mutation> JobController<S> {
         let Some(slot) = self.jobs.slot_of(uid) else {
             if unreadable && self.is_caretaker() {
                 for pod in self.unclaimed.take_job(uid) {
-                    if pod.tracked && !self.mutation.injects(Bug::NoOrphanSweep) {
+                    if pod.tracked {
                         self.unclaimed.orphan(&pod);
                     }
                 }
@@ -516,7 +503,7 @@ impl<S: Mutation> JobController<S> {
         self.gated.retain(|(_, gated)| *gated != slot);
         self.unconfirmed.remove(&slot);
         self.forget_unserved(uid);
-        let sweeps = (self.is_caretaker() || self.is_ours(&record.view)) && !self.mutation.injects(Bug::NoOrphanSweep);
+        let sweeps = self.is_caretaker() || self.is_ours(&record.view);
         if let Some(ledger) = record.ledger {
             for pod in ledger.pods() {
                 self.pod_owner.remove(&pod_key(pod.uid));
@@ -544,7 +531,7 @@ impl<S: Mutation> JobController<S> {
 /// A Pod event that opens the gate of a Job is needed within milliseconds.
 const STREAMS: [Stream; 2] = [Stream::of(Kind::JOB).soon(), Stream::of(Kind::POD).soon()];
 
-impl<S: Mutation> Controller for JobController<S> {
+impl Controller for JobController {
     fn name(&self) -> &'static str {
         "job-controller"
     }
@@ -599,7 +586,7 @@ impl<S: Mutation> Controller for JobController<S> {
                     if let Pending::Status { write, .. } = &pending {
                         self.recording.remove(request, write.status.uncounted());
                     }
-                    let mut answer = wire::answer(self.mutation, &action, &reply);
+                    let mut answer = wire::answer(&action, &reply);
                     if let Answer::Done(Object::Job(job)) = &mut answer {
                         *job = Arc::new(self.gated(JobView::clone(job)));
                     }

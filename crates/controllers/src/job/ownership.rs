@@ -6,7 +6,6 @@ use tally_core::accounting::PodFacts;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::JobView;
 use tally_core::ledger::ObservedVia;
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::PodView;
 use tally_core::time::Timestamp;
 
@@ -15,7 +14,7 @@ use super::{JobController, Pending, Resource, effects, pod_key};
 use crate::wire::{Action, Answer, Object, PodChange};
 use tally_runtime::controller::{Metric, Outbox, RequestId};
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     pub(super) fn observe_pod(&mut self, pod: Arc<PodView>, now: Timestamp, out: &mut Outbox) {
         self.apply_pod(pod, ObservedVia::Stream, now, out);
     }
@@ -36,7 +35,6 @@ impl<S: Mutation> JobController<S> {
         let ledger = self.pod_owner.get(&pod_key(&pod.uid)).and_then(|slot| self.jobs.get(*slot)?.ledger.as_ref());
         if let Some(known_at) = ledger.and_then(|ledger| ledger.knows_at(&pod.uid))
             && known_at > pod.revision
-            && !self.mutation.injects(Bug::ViewGoesBack)
         {
             // A response was faster than the stream. The ledger only notes that the Pod is still in the list.
             if let Some(slot) = self.pod_owner.get(&pod_key(&pod.uid)).copied()
@@ -160,7 +158,7 @@ impl<S: Mutation> JobController<S> {
             self.unclaimed.remove(&pod.uid);
             if !pod.tracked {
                 self.unclaimed.forget_orphan(&pod.uid);
-            } else if !self.mutation.injects(Bug::NoFinishedSweep) {
+            } else {
                 self.unclaimed.orphan(&pod);
                 self.release_orphans(now, out);
             }
@@ -220,7 +218,7 @@ impl<S: Mutation> JobController<S> {
     pub(super) fn recorded_by(&self, uid: &PodUid, namespace: &str) -> impl Iterator<Item = JobSlot> {
         let jobs = self.recorded.keys_of(uid, 0..=JobSlot::MAX).filter_map(|slot| Some((slot, self.jobs.get(slot)?)));
         let here = jobs.filter(move |(_, record)| record.view.namespace == namespace);
-        let waits = |record: &JobRecord<S>| record.ledger.as_ref().is_some_and(|ledger| ledger.has_recorded(uid));
+        let waits = |record: &JobRecord| record.ledger.as_ref().is_some_and(|ledger| ledger.has_recorded(uid));
         here.filter(move |(_, record)| waits(record)).map(|(slot, _)| slot)
     }
 
@@ -374,10 +372,8 @@ impl<S: Mutation> JobController<S> {
             return;
         }
         // The former Job of these Pods is unknown. A controller for the Jobs of one manager leaves them to the others.
-        let sweeps = self.is_caretaker() && !self.mutation.injects(Bug::NoOrphanSweep);
-        let ungated = self.mutation.injects(Bug::OrphanWithoutGate);
-        let jobs_at = if ungated { Revision(u64::MAX) } else { self.progress.jobs_at };
-        while let Some(pod) = self.unclaimed.pop_unsettled(jobs_at) {
+        let sweeps = self.is_caretaker();
+        while let Some(pod) = self.unclaimed.pop_unsettled(self.progress.jobs_at) {
             let uid = pod.uid.clone();
             match pod.job().map(|job| self.jobs.slot_of(job)) {
                 // Controlled by a Job that does not select it: being disowned.

@@ -7,7 +7,6 @@ use tally_core::blueprint::pod_body_on;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CompletionMode, JobView};
 use tally_core::ledger::{Horizon, Plan, PodRef, Removal, StatusWrite};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::status_rules;
 use tally_core::time::Timestamp;
 use tally_explain::Cause;
@@ -22,7 +21,7 @@ use tally_runtime::metric::SyncAction;
 /// With so many requests, twice as many as are in flight at once, others wait for their turn.
 const CROWDED: usize = 128;
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     pub(super) fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
         let StreamProgress { pods_at, jobs_at, .. } = self.progress;
         let pods_complete = self.progress.pods_complete();
@@ -125,7 +124,7 @@ impl<S: Mutation> JobController<S> {
             self.start(&job, &namespace, pod, out);
         }
         let reason = effects::creation_reason(plan.creation_reason);
-        let start_gate = self.config.gates_pods && view.gates_pods() && !self.mutation.injects(Bug::NoStartGate);
+        let start_gate = self.config.gates_pods && view.gates_pods();
         for creation in plan.creations {
             let name = creation.name.clone();
             match pod_body_on(view, &creation, start_gate, self.config.only_node.as_ref()) {
@@ -210,7 +209,7 @@ impl<S: Mutation> JobController<S> {
     ) -> Option<Timestamp> {
         // The same rules that the server applies: a refused write carries the accounting and would deadlock the Job.
         let problems = status_rules::check_gated(&view.spec, &view.status, &write.status, view.gates);
-        if !problems.is_empty() && !self.mutation.tolerates_invalid_status() {
+        if !problems.is_empty() {
             out.metrics.push(Metric::InvalidStatus);
             let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
             out.events.push(effects::event(view, true, "InvalidStatus", &text.join(", ")));
@@ -219,12 +218,11 @@ impl<S: Mutation> JobController<S> {
             }
             return Some(now + INVALID_STATUS_RETRY);
         }
-        let revision = (!self.mutation.injects(Bug::UnconditionalStatus)).then_some(write.base);
         let action = Action::WriteJobStatus {
             namespace: view.namespace.clone(),
             name: view.name.clone(),
             uid: view.uid.clone(),
-            revision,
+            revision: Some(write.base),
             status: Box::new(write.status.clone()),
             ends_tracking: write.ends_tracking,
         };
@@ -239,13 +237,7 @@ impl<S: Mutation> JobController<S> {
         uid: PodUid,
         revision: Option<Revision>,
     ) -> Action {
-        Action::PatchPod {
-            namespace: namespace.into(),
-            name,
-            uid: (!self.mutation.injects(Bug::NoUidGuard)).then_some(uid),
-            revision,
-            change: PodChange::Release,
-        }
+        Action::PatchPod { namespace: namespace.into(), name, uid: Some(uid), revision, change: PodChange::Release }
     }
 
     /// At this revision only: the Pod may have lost its owner, and have another one since.
@@ -258,7 +250,7 @@ impl<S: Mutation> JobController<S> {
         revision: Option<Revision>,
         out: &mut Outbox,
     ) {
-        let uid = (!self.mutation.injects(Bug::NoUidGuard)).then(|| pod.clone());
+        let uid = Some(pod.clone());
         let action = Action::DeletePod { namespace: namespace.into(), name: name.clone(), uid, revision };
         self.send(out, Pending::Delete { job: job.clone(), pod, name, revision }, action);
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use tally_core::ids::{JobUid, PodUid, Revision};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::Timestamp;
 
 use super::{JobController, Resource, WorkItem, pod_key};
@@ -51,7 +50,7 @@ impl StreamProgress {
     }
 }
 
-impl<S: Mutation> JobController<S> {
+impl JobController {
     pub(super) fn list_begins(&mut self, resource: Resource) {
         self.progress.list_begins(resource);
         if resource == Resource::Jobs {
@@ -76,9 +75,6 @@ impl<S: Mutation> JobController<S> {
                 }
                 self.jobs.list_ends(at);
                 self.progress.jobs_observed(at);
-                if self.mutation.injects(Bug::ViewGoesBack) {
-                    self.progress.jobs_at = at;
-                }
                 self.jobs_reached(now, out);
             }
             Resource::Pods => {
@@ -89,9 +85,6 @@ impl<S: Mutation> JobController<S> {
                 }
                 self.unclaimed.relist_ends(at);
                 self.progress.pods_observed(at);
-                if self.mutation.injects(Bug::ViewGoesBack) {
-                    self.progress.pods_at = at;
-                }
                 self.rebuild_pod_owners();
                 // First determine which Pods are to be adopted, then which are missing.
                 self.settle_unclaimed(now, out);

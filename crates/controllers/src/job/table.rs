@@ -7,8 +7,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use tally_core::ids::{JobUid, PodUid, Revision};
 use tally_core::job::{CONTROLLER_UID_LABELS, JobView, Uncounted};
-use tally_core::ledger::{Ledger, StatusWrite};
-use tally_core::mutation::Mutation;
+use tally_core::ledger::Ledger;
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 use tally_core::tombstones::Tombstones;
@@ -17,8 +16,8 @@ use super::FixedState;
 
 pub(super) type JobSlot = u32;
 
-pub(super) struct JobTable<S> {
-    records: Vec<Option<JobRecord<S>>>,
+pub(super) struct JobTable {
+    records: Vec<Option<JobRecord>>,
     free: Vec<JobSlot>,
     by_uid: HashMap<JobUid, JobSlot, FixedState>,
     /// Jobs with a selector that the API did not generate, by namespace. Any other selector names its Job in a label.
@@ -32,10 +31,10 @@ pub(super) struct JobTable<S> {
 }
 
 /// One Job as the controller stores it.
-pub(super) struct JobRecord<S> {
+pub(super) struct JobRecord {
     pub view: Arc<JobView>,
     /// Only while there is something to do: a finished Job whose Pods are released costs only a view (S39).
-    pub ledger: Option<Box<Ledger<S>>>,
+    pub ledger: Option<Box<Ledger>>,
     /// The Job of the ledger when [`ListedPods`] was brought up to date.
     pub recorded: Option<Arc<JobView>>,
     pub epoch: u32,
@@ -65,11 +64,9 @@ pub(super) struct JobRecord<S> {
     pub planned_at: Option<Timestamp>,
     /// How many times the server has refused the status since it accepted one (EVENT-14).
     pub status_refusals: u32,
-    /// For the put-back bug that sends a stale status again.
-    pub stale_write: Option<Box<StatusWrite>>,
 }
 
-impl<S: Mutation> JobRecord<S> {
+impl JobRecord {
     pub fn clock_set_back(&mut self, by: Span, now: Timestamp) {
         let times = [&mut self.timer, &mut self.list_retry_at, &mut self.gate_closed_since];
         let since = self.adoptions.values_mut().map(|adoption| &mut adoption.since);
@@ -86,7 +83,7 @@ pub(super) struct Adoption {
     pub since: Option<Timestamp>,
 }
 
-impl<S> Default for JobTable<S> {
+impl Default for JobTable {
     fn default() -> Self {
         Self {
             records: Vec::new(),
@@ -100,20 +97,20 @@ impl<S> Default for JobTable<S> {
     }
 }
 
-impl<S> JobTable<S> {
+impl JobTable {
     pub fn slot_of(&self, uid: &JobUid) -> Option<JobSlot> {
         self.by_uid.get(uid).copied()
     }
 
-    pub fn get(&self, slot: JobSlot) -> Option<&JobRecord<S>> {
+    pub fn get(&self, slot: JobSlot) -> Option<&JobRecord> {
         self.records.get(slot as usize)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, slot: JobSlot) -> Option<&mut JobRecord<S>> {
+    pub fn get_mut(&mut self, slot: JobSlot) -> Option<&mut JobRecord> {
         self.records.get_mut(slot as usize)?.as_mut()
     }
 
-    pub fn find_mut(&mut self, uid: &JobUid) -> Option<&mut JobRecord<S>> {
+    pub fn find_mut(&mut self, uid: &JobUid) -> Option<&mut JobRecord> {
         self.get_mut(self.slot_of(uid)?)
     }
 
@@ -122,17 +119,17 @@ impl<S> JobTable<S> {
         0..JobSlot::try_from(self.records.len()).unwrap_or(JobSlot::MAX)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (JobSlot, &JobRecord)> {
         (0..).zip(&self.records).filter_map(|(slot, record)| Some((slot, record.as_ref()?)))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut JobRecord<S>> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut JobRecord> {
         self.records.iter_mut().flatten()
     }
 
     /// The Jobs whose selectors may match the labels of this Pod: those that a label names, and those with a selector of
     /// a user.
-    pub fn may_select(&self, pod: &PodView) -> impl Iterator<Item = (JobSlot, &JobRecord<S>)> {
+    pub fn may_select(&self, pod: &PodView) -> impl Iterator<Item = (JobSlot, &JobRecord)> {
         let named = CONTROLLER_UID_LABELS.iter().filter_map(|label| self.slot_of(&JobUid::new(pod.labels.get(label)?)));
         let slots: BTreeSet<JobSlot> =
             named.chain(self.self_chosen.get(&pod.namespace).into_iter().flatten().copied()).collect();
@@ -171,12 +168,11 @@ impl<S> JobTable<S> {
             warned_backoff: None,
             planned_at: None,
             status_refusals: 0,
-            stale_write: None,
         });
         slot
     }
 
-    pub fn remove(&mut self, slot: JobSlot) -> Option<JobRecord<S>> {
+    pub fn remove(&mut self, slot: JobSlot) -> Option<JobRecord> {
         let record = self.records.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         self.by_uid.remove(&record.view.uid);

@@ -200,12 +200,6 @@ impl UnclaimedPods {
         self.unsettled.extend(again);
     }
 
-    /// A put-back bug.
-    pub fn unsettle_namespace(&mut self, namespace: &str) {
-        let all = self.uncontrolled.get(namespace).cloned().unwrap_or_default();
-        self.unsettle(&all);
-    }
-
     /// The Pods without a controller that a selector may select: all that have the rarest of its labels.
     pub fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<PodView>> {
         let none = BTreeSet::new();

@@ -22,7 +22,6 @@ use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tally_core::ids::{ObjectUid, Revision};
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::TRACKING_FINALIZER;
 use tally_core::time::{Span, Timestamp};
 
@@ -40,8 +39,7 @@ const GRACE: Span = Span::from_seconds(5);
 
 const FINALIZER: &str = "kubernetes";
 
-pub struct Namespaces<S = NoMutation> {
-    mutation: S,
+pub struct Namespaces {
     /// What is emptied, Pods first.
     kinds: Vec<Kind>,
     ending: BTreeMap<CompactString, Ending>,
@@ -120,17 +118,10 @@ struct Status {
 impl Namespaces {
     /// Empties namespaces of these kinds; kinds without a namespace are ignored.
     pub fn new(kinds: Vec<Kind>) -> Self {
-        Self::with_mutation(kinds, NoMutation)
-    }
-}
-
-impl<S: Mutation> Namespaces<S> {
-    pub fn with_mutation(kinds: Vec<Kind>, mutation: S) -> Self {
         let mut kinds: Vec<_> = kinds.into_iter().filter(|kind| kind.namespaced).collect();
         // The sort is stable: Pods come first, the others as given.
         kinds.sort_by_key(|kind| *kind != Kind::POD);
         Self {
-            mutation,
             kinds,
             ending: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -272,8 +263,7 @@ impl<S: Mutation> Namespaces<S> {
                 if !reply.is_done() {
                     ending.found.failures.push(trouble(&reply));
                 }
-                let again = !self.mutation.injects(Bug::NamespaceTooSoon);
-                ending.step = if again { Step::LookAgain(nth) } else { Step::Look(nth + 1) };
+                ending.step = Step::LookAgain(nth);
             }
             (Step::LookAgain(nth), Reply::Listed { items, .. }) => {
                 let Some(kind) = self.kinds.get(nth) else { return };
@@ -391,7 +381,7 @@ fn trouble(reply: &Reply) -> String {
     }
 }
 
-impl<S: Mutation> Controller for Namespaces<S> {
+impl Controller for Namespaces {
     fn name(&self) -> &'static str {
         "namespace"
     }

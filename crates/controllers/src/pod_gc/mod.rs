@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use compact_str::CompactString;
 use tally_core::gates::{FeatureGates, Gate};
 use tally_core::ids::PodUid;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -53,8 +52,7 @@ impl Default for PodGcOptions {
     }
 }
 
-pub struct PodGc<S = NoMutation> {
-    mutation: S,
+pub struct PodGc {
     options: PodGcOptions,
     pods: PodCache<Pod>,
     nodes: ObjectCache<ObservedNode>,
@@ -110,14 +108,7 @@ enum PodGcRequest {
 
 impl PodGc {
     pub fn new(options: PodGcOptions) -> Self {
-        Self::with_mutation(options, NoMutation)
-    }
-}
-
-impl<S: Mutation> PodGc<S> {
-    pub fn with_mutation(options: PodGcOptions, mutation: S) -> Self {
         Self {
-            mutation,
             options,
             pods: PodCache::default(),
             nodes: ObjectCache::default(),
@@ -338,7 +329,6 @@ impl<S: Mutation> PodGc<S> {
         {
             match task {
                 Task::End(pod, reason) => self.end(pod, reason, now, out),
-                Task::Confirm(node) if self.mutation.injects(Bug::NodeNotLookedFor) => self.end_pods_of(&node),
                 // Our list may be old. Before Pods are ended permanently, the node is read.
                 Task::Confirm(node) if self.looking.insert(node.clone()) => {
                     let call = Call::new(Verb::Get, Kind::NODE, "", &node);
@@ -362,7 +352,7 @@ impl<S: Mutation> PodGc<S> {
             return;
         }
         let untold = !self.options.gates.sets_phase_before_deletion();
-        if known.kept.ended || reason == Reason::Surplus || untold || self.mutation.injects(Bug::RemovesUntold) {
+        if known.kept.ended || reason == Reason::Surplus || untold {
             self.delete(pod, out);
             return;
         }
@@ -447,7 +437,7 @@ fn failed(uid: &PodUid, known: &CachedPod<Pod>, reason: Reason, disrupts: bool, 
     json!({"metadata": {"uid": uid.to_string(), "resourceVersion": known.revision.to_string()}, "status": status})
 }
 
-impl<S: Mutation> Controller for PodGc<S> {
+impl Controller for PodGc {
     fn name(&self) -> &'static str {
         "pod-garbage-collector"
     }

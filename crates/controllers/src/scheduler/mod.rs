@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use compact_str::{CompactString, ToCompactString};
 use tally_core::ids::PodUid;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 use tally_core::pod::PodView;
 use tally_core::time::{Span, Timestamp};
 
@@ -52,8 +51,7 @@ impl Default for SchedulerOptions {
     }
 }
 
-pub struct Scheduler<S = NoMutation> {
-    mutation: S,
+pub struct Scheduler {
     options: SchedulerOptions,
     pods: PodCache<Pod>,
     nodes: ObjectCache<Arc<CandidateNode>>,
@@ -109,14 +107,7 @@ impl Default for Scheduler {
 
 impl Scheduler {
     pub fn new(options: SchedulerOptions) -> Self {
-        Self::with_mutation(options, NoMutation)
-    }
-}
-
-impl<S: Mutation> Scheduler<S> {
-    pub fn with_mutation(options: SchedulerOptions, mutation: S) -> Self {
         Self {
-            mutation,
             options,
             pods: PodCache::default(),
             nodes: ObjectCache::default(),
@@ -260,11 +251,9 @@ impl<S: Mutation> Scheduler<S> {
             };
             let (ticket, requirements) = (ticket.clone(), requirements.clone());
             self.queue.leave(group, &ticket);
-            if !self.mutation.injects(Bug::ForgetsAssumed) {
-                self.places.take(&node, &requirements.requests);
-                self.epoch += 1;
-                self.taken.insert(ticket.uid.clone(), (node.clone(), requirements));
-            }
+            self.places.take(&node, &requirements.requests);
+            self.epoch += 1;
+            self.taken.insert(ticket.uid.clone(), (node.clone(), requirements));
             if let Some(standing) = self.standings.get_mut(&ticket.uid) {
                 standing.state = State::Placed { node, retry: None };
             }
@@ -425,7 +414,7 @@ fn condition(uid: &PodUid, pod: &CachedPod<Pod>, reason: &str, now: Timestamp) -
     json!({"metadata": {"uid": uid.to_string(), "resourceVersion": pod.revision.to_string()}, "status": status})
 }
 
-impl<S: Mutation> Controller for Scheduler<S> {
+impl Controller for Scheduler {
     fn name(&self) -> &'static str {
         "default-scheduler"
     }

@@ -10,7 +10,6 @@ use crate::accounting::Outcome;
 use crate::backoff::Failure;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Mutation};
 use crate::names::table_hash;
 use crate::pod::Phase;
 use crate::policy::FailureAction;
@@ -24,8 +23,6 @@ pub(super) enum Flag {
     Terminating,
     /// Terminates, and has been given up: it keeps no place (REPL-9).
     Fenced,
-    /// Ready Pods that terminate. Only a put-back bug reports them.
-    ReadyTerminating,
     Tracked,
     Removing,
     /// Deletions and removals in flight.
@@ -45,7 +42,7 @@ pub(super) enum Flag {
     Discardable,
 }
 
-const FLAGS: usize = 17;
+const FLAGS: usize = 16;
 
 /// How many entries have each flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +69,7 @@ impl Queue {
     }
 }
 
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     /// Changes an entry and updates its secondary indexes.
     pub(super) fn update_entry(&mut self, slot: Slot, change: impl FnOnce(&mut Entry)) {
         let index_before = self.entry(slot).index;
@@ -292,14 +289,12 @@ impl<S: Mutation> Ledger<S> {
                 continue;
             };
             // An old view of the Job may not show that another leader has recorded the Pod. What follows is newer.
-            if !self.freshness.covers(entry.revision) && !self.mutation.injects(Bug::DiscardsUncounted) {
+            if !self.freshness.covers(entry.revision) {
                 stay.push((slot, serial));
                 plan.waits_for_job = true;
                 break;
             }
-            let needed = !self.job.spec.limits_each_index()
-                && self.history.needs(&entry.uid)
-                && !self.mutation.injects(Bug::DiscardsBackoff);
+            let needed = !self.job.spec.limits_each_index() && self.history.needs(&entry.uid);
             if needed {
                 stay.push((slot, serial));
                 continue;
@@ -330,38 +325,27 @@ impl<S: Mutation> Ledger<S> {
             return Standing::Live;
         }
         if mode.legacy {
-            let keeps = self.mutation.injects(Bug::LegacyKeepsFinalizers) && entry.phase.is_terminal();
-            return if keeps { Standing::Live } else { Standing::Releasable };
+            return Standing::Releasable;
         }
-        let sticky = !self.mutation.injects(Bug::ClassificationNotSticky);
-        if sticky && entry.recorded.is_some() && entry.is_active() {
+        if entry.recorded.is_some() && entry.is_active() {
             // Another writer has listed a running Pod among those that have ended. It has yet to end.
             return Standing::Live;
         }
-        if (sticky && entry.recorded.is_some()) || entry.index_counted {
+        if entry.recorded.is_some() || entry.index_counted {
             // REPL-9: its replacement needs its counts, and is not there yet.
             return if entry.kept { Standing::Live } else { Standing::Releasable };
         }
-        if self.mutation.injects(Bug::ReleaseBeforeRecord) && entry.phase.is_terminal() {
-            return Standing::Releasable;
-        }
         let ended_by_job = entry.deleting && !entry.phase.is_terminal() && mode.decided();
-        let misfit = mode.indexed && entry.valid_index(mode).is_none() && !self.mutation.injects(Bug::MisfitsCounted);
+        let misfit = mode.indexed && entry.valid_index(mode).is_none();
         if entry.phase == Phase::Succeeded {
             return match entry.valid_index(mode) {
                 _ if misfit => Standing::Releasable,
-                None => match (sticky, entry.recorded) {
-                    (false, Some(Outcome::Succeeded)) => Standing::Releasable,
-                    _ => Standing::Due(Outcome::Succeeded),
-                },
+                None => Standing::Due(Outcome::Succeeded),
                 Some(index) if self.committed.completed.contains(index) => Standing::Releasable,
                 // BLPI-9: an index that failed does not complete.
                 Some(index) if self.committed.failed.contains(index) => Standing::Releasable,
                 Some(_) => Standing::IndexDue,
             };
-        }
-        if !sticky && entry.recorded == Some(Outcome::Failed) {
-            return Standing::Releasable;
         }
         if mode.succeeding && entry.deleting {
             // Ended because the Job has succeeded: this is not a failure (SUCC-4).
@@ -412,11 +396,9 @@ impl<S: Mutation> Ledger<S> {
         let mut classification = Classification { start_gated: active && entry.start_gated, ..Default::default() };
         classification.set(Flag::Active, active);
         classification.set(Flag::Ready, active && entry.ready);
-        let unfenced = self.mutation.injects(Bug::ReplacesUnfenced) && entry.given_up;
-        classification.set(Flag::Terminating, terminating && !unfenced);
+        classification.set(Flag::Terminating, terminating);
         let ends = !entry.phase.is_terminal() && entry.deleting && !entry.unlisted;
         classification.set(Flag::Fenced, ends && entry.is_fenced(mode));
-        classification.set(Flag::ReadyTerminating, terminating && entry.ready);
         classification.set(Flag::Tracked, entry.tracked);
         classification.set(Flag::Removing, active && entry.removal);
         classification.set(Flag::InFlight, matches!(entry.busy, Busy::Deleting | Busy::Removing));
@@ -433,10 +415,10 @@ impl<S: Mutation> Ledger<S> {
             !entry.tracked && (entry.phase.is_terminal() || entry.deleting) && !(failed && entry.is_ignored());
         classification.set(Flag::Counted, entry.recorded.is_some() || released);
         let discards = self.job.early_deletion.covers(entry.phase) && !entry.unlisted;
-        let counted = (!entry.tracked && entry.recorded.is_none()) || self.mutation.injects(Bug::DiscardsUncounted);
+        let counted = !entry.tracked && entry.recorded.is_none();
         classification.set(Flag::Discardable, discards && counted && !entry.deleting && idle);
         if active && idle {
-            classification.class = entry.removal_class(!self.mutation.injects(Bug::RemovalNotResumed));
+            classification.class = entry.removal_class();
         }
         let limits = self.job.spec.pending_timeouts.as_deref();
         // The time behind our own gate is ours, not that of a scheduler or a node.
@@ -453,7 +435,7 @@ impl<S: Mutation> Ledger<S> {
     }
 
     fn is_pending(&self, entry: &Entry) -> bool {
-        entry.phase == Phase::Pending || self.mutation.injects(Bug::PendingCountsRunning)
+        entry.phase == Phase::Pending
     }
 
     /// Adds the end of a Pod to the history that determines the back-off.
@@ -462,9 +444,6 @@ impl<S: Mutation> Ledger<S> {
         let entry = self.entry(slot);
         let ended = entry.phase.is_terminal() || entry.deleting;
         if !ended || !entry.feeds_backoff(mode) {
-            return;
-        }
-        if self.mutation.injects(Bug::BackoffForgottenAtRestart) && !entry.tracked {
             return;
         }
         let at = entry.finished_at;

@@ -7,7 +7,6 @@ use crate::accounting::Outcome;
 use crate::backoff::FailureCause;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::JobSpec;
-use crate::mutation::Mutation;
 use crate::pending::PendingReason;
 use crate::pod::{Phase, PodView, Restarts};
 use crate::policy::{FailureAction, Verdict};
@@ -132,7 +131,7 @@ impl JobMode {
 }
 
 impl Entry {
-    pub fn new(pod: &PodView, spec: &JobSpec, mutation: impl Mutation) -> Self {
+    pub fn new(pod: &PodView, spec: &JobSpec) -> Self {
         let mut entry = Self {
             uid: pod.uid.clone(),
             name: pod.name.clone(),
@@ -173,12 +172,12 @@ impl Entry {
             queued_release: false,
             queued_discard: false,
         };
-        entry.update(pod, spec, mutation);
+        entry.update(pod, spec);
         entry
     }
 
     /// Takes over what was observed; what only this process knows is kept.
-    pub fn update(&mut self, pod: &PodView, spec: &JobSpec, mutation: impl Mutation) {
+    pub fn update(&mut self, pod: &PodView, spec: &JobSpec) {
         self.revision = pod.revision;
         self.created_at = pod.created_at;
         self.finished_at = pod.finished_at;
@@ -202,7 +201,7 @@ impl Entry {
             // Evaluated in the final phase only (S31), or while the Pod is being deleted: the end of the Job may have
             // ended it.
             Some(policy) if pod.phase == Phase::Failed || (pod.deleting() && pod.phase != Phase::Succeeded) => {
-                policy.judge(mutation, pod).map(Box::new)
+                policy.judge(pod).map(Box::new)
             }
             _ => None,
         };
@@ -268,14 +267,14 @@ impl Entry {
     /// ready. A Pod that has already lost its finalizer comes before all others: its removal has begun, and its result can
     /// no longer be counted (H2). Then come those that may have lost it by our own request: another Pod in their place
     /// could be one too many.
-    pub fn removal_class(&self, resume: bool) -> u8 {
+    pub fn removal_class(&self) -> u8 {
         let phase = match self.phase {
             Phase::Pending if self.start_gated => 0,
             Phase::Pending => 1,
             Phase::Unknown => 2,
             _ => 3,
         };
-        let begun = match (self.tracked && resume, self.removal_unknown) {
+        let begun = match (self.tracked, self.removal_unknown) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => 2,

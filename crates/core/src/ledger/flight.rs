@@ -94,11 +94,6 @@ impl Flight {
         self.refusals = self.refusals.saturating_add(1);
     }
 
-    /// A put-back bug: the delay does not grow.
-    pub fn forget_refusals(&mut self) {
-        self.refusals = 0;
-    }
-
     /// The Job has changed: the server may accept its status now.
     pub fn job_changed(&mut self) {
         self.retry_at = None;

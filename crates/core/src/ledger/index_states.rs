@@ -9,7 +9,6 @@ use crate::accounting::Outcome;
 use crate::backoff::JitterSeed;
 use crate::ids::CompletionIndex;
 use crate::indexes::IndexSet;
-use crate::mutation::{Bug, Mutation};
 use crate::pod::Phase;
 use crate::policy::FailureAction;
 use crate::time::Timestamp;
@@ -117,7 +116,7 @@ fn set(set: &mut IndexSet, index: CompletionIndex, member: bool) {
     }
 }
 
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     pub(super) fn pods_of(&self, index: CompletionIndex) -> impl Iterator<Item = (Slot, &Entry)> {
         let first = self.index.heads.get(&index).and_then(|head| head.first);
         std::iter::successors(first, |slot| self.entry(*slot).next_of_index).map(|slot| (slot, self.entry(slot)))
@@ -125,11 +124,11 @@ impl<S: Mutation> Ledger<S> {
 
     /// BLPI-6: when an index may start again whose last failed Pod is this one.
     pub(super) fn index_retry_at(&self, index: CompletionIndex, kept: &Entry) -> Timestamp {
-        if kept.disrupted && self.job.backoff.skips_disruptions(self.mutation) {
+        if kept.disrupted && self.job.backoff.skips_disruptions() {
             return kept.finished_at;
         }
         let seed = JitterSeed { job: &self.job.uid, index: Some(index) };
-        kept.finished_at + self.job.backoff.delay_after(self.mutation, kept.failures_of_index(), seed)
+        kept.finished_at + self.job.backoff.delay_after(kept.failures_of_index(), seed)
     }
 
     /// Derives the state of one index from its Pods, of which there are few.
@@ -163,9 +162,7 @@ impl<S: Mutation> Ledger<S> {
             let Some(limit) = limit else { continue };
             // Ended together with the Job: that says nothing about its index.
             if entry.is_failed(mode) && !(mode.decided() && entry.deleting) {
-                let late = i64::from(self.mutation.injects(Bug::IndexLimitLate));
-                let early = i64::from(self.mutation.injects(Bug::IndexLimitEarly));
-                let spent = i64::from(entry.failure_count) + early >= i64::from(limit) + late;
+                let spent = i64::from(entry.failure_count) >= i64::from(limit);
                 fails |= entry.action() == Some(FailureAction::FailIndex) || (!entry.is_ignored() && spent);
                 if candidate.is_none_or(better) {
                     candidate = Some((slot, entry));
@@ -182,12 +179,12 @@ impl<S: Mutation> Ledger<S> {
         let kept = candidate.filter(|_| keeps).map(|(slot, entry)| (slot, self.index_retry_at(index, entry)));
 
         let state = IndexState {
-            free: !done && !occupied && (kept.is_none() || self.mutation.injects(Bug::IndexBackoffSkipped)),
+            free: !done && !occupied && kept.is_none(),
             completes,
             fails,
             crowded: active > 1,
             kept: kept.map(|(slot, _)| slot),
-            retry_at: kept.map(|(_, at)| at).filter(|_| !occupied && !self.mutation.injects(Bug::IndexBackoffSkipped)),
+            retry_at: kept.map(|(_, at)| at).filter(|_| !occupied),
         };
         // Indexes in back-off, and those without Pods, are few or rare enough to be stored again every time.
         let plain = state.kept.is_none() && state.retry_at.is_none();
@@ -209,7 +206,6 @@ impl<S: Mutation> Ledger<S> {
             && entry.tracked
             && !entry.unlisted
             && !entry.is_active()
-            && !self.mutation.injects(Bug::GivenUpCountsLost)
     }
 
     fn store_index(&mut self, index: CompletionIndex, state: IndexState) {

@@ -18,11 +18,10 @@ use super::plan::{Plan, StatusWrite, count, len};
 use crate::accounting::Outcome;
 use crate::gates::Gate;
 use crate::job::JobStatus;
-use crate::mutation::{Bug, Mutation};
 use crate::pod::Phase;
 use crate::time::Timestamp;
 
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     /// Whether the tracking of this Job must end before anything else is done for it.
     pub(super) fn must_end_tracking(&self) -> bool {
         !self.mode.legacy && !self.job.gates.enabled(Gate::JobTrackingWithFinalizers)
@@ -35,9 +34,7 @@ impl<S: Mutation> Ledger<S> {
             return;
         }
         let mut status: JobStatus = self.job.status.clone();
-        if !self.mutation.injects(Bug::SwitchDropsRecorded) {
-            (status.succeeded, status.failed) = self.counters_with_recorded();
-        }
+        (status.succeeded, status.failed) = self.counters_with_recorded();
         status.uncounted_terminated_pods = None;
         self.flight.status = Some(StatusInFlight::default());
         let base = self.job.revision;
@@ -58,11 +55,7 @@ impl<S: Mutation> Ledger<S> {
     pub(super) fn legacy_counts(&self) -> (i64, i64) {
         let (succeeded, failed) = self.counters_with_recorded();
         let (succeeded, failed) = (i64::from(succeeded), i64::from(failed));
-        let seen = self.counts.of(Flag::NewSucceeded);
-        let succeeded = match self.mutation.injects(Bug::LegacyAddsToCount) {
-            true => succeeded + seen,
-            false => succeeded.max(seen),
-        };
+        let succeeded = succeeded.max(self.counts.of(Flag::NewSucceeded));
         (succeeded, failed.max(self.counts.of(Flag::NewFailed)))
     }
 

@@ -37,11 +37,6 @@ impl Lists {
         if in_list { self.tombstones.listed(uid, self.epoch) } else { self.tombstones.contains(uid) }
     }
 
-    /// For a put-back bug: what lists have shown is not remembered.
-    pub fn forget(&mut self) {
-        *self = Self { epoch: self.epoch, ..Self::default() };
-    }
-
     #[cfg(test)]
     pub fn tombstones(&self) -> usize {
         self.tombstones.len()

@@ -28,13 +28,12 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use crate::accounting::{Accounting, Field, Outcome, PodFacts, UNCOUNTED_LIMIT};
+use crate::accounting::{Accounting, Outcome, PodFacts, UNCOUNTED_LIMIT};
 use crate::backoff::FailureHistory;
 use crate::conditions::Decision;
 use crate::ids::{PodUid, Revision};
 use crate::indexes::IndexSet;
 use crate::job::{JobView, condition};
-use crate::mutation::{Bug, Mutation, NoMutation};
 use crate::names::PodNames;
 use crate::pod::PodView;
 use crate::time::{Span, Timestamp};
@@ -63,8 +62,7 @@ fn doubling_delay(failures_before: u32) -> Span {
 }
 
 #[derive(Debug)]
-pub struct Ledger<S = NoMutation> {
-    mutation: S,
+pub struct Ledger {
     limits: Limits,
     job: Arc<JobView>,
     freshness: Freshness,
@@ -101,8 +99,6 @@ pub struct Ledger<S = NoMutation> {
     announced: Option<Timestamp>,
     refusals: Refusals,
     creations: Creations,
-    /// Counts creations, for a put-back bug that does not name them by their purpose.
-    creation_serial: u32,
     flight: Flight,
     /// GATE-11: the failure that this process has decided, if no interim condition stores it.
     outright: Option<Decision>,
@@ -151,15 +147,15 @@ pub enum ObservedVia {
 
 /// What this ledger knows about its Pods, and what is known about Pods that it does not claim (any more). A recorded
 /// Pod that lost its labels or its owner is not a released Pod.
-struct Facts<'a, S> {
-    ledger: &'a Ledger<S>,
+struct Facts<'a> {
+    ledger: &'a Ledger,
     elsewhere: &'a dyn PodFacts,
     /// The stream of all Pods has caught up, so that an unknown Pod is gone. A list of the Job's own Pods opens the
     /// gate, but does not contain Pods that the Job no longer owns.
     unknown_is_gone: bool,
 }
 
-impl<S: Mutation> PodFacts for Facts<'_, S> {
+impl PodFacts for Facts<'_> {
     fn is_tracked(&self, uid: &PodUid) -> bool {
         match self.ledger.find(uid) {
             // A running Pod is not released, even without the finalizer.
@@ -178,13 +174,12 @@ impl PodFacts for Nowhere {
     }
 }
 
-impl<S: Mutation> Ledger<S> {
-    pub fn new(job: Arc<JobView>, limits: Limits, mutation: S) -> Self {
+impl Ledger {
+    pub fn new(job: Arc<JobView>, limits: Limits) -> Self {
         let mode = mode(&job, false);
         let mut committed = Committed::new(&job, mode);
         committed.compare_indexes(&job, mode);
         let mut ledger = Self {
-            mutation,
             limits,
             freshness: Freshness::new(&job),
             mode,
@@ -211,7 +206,6 @@ impl<S: Mutation> Ledger<S> {
             announced: None,
             refusals: Refusals::default(),
             creations: Creations::default(),
-            creation_serial: 0,
             flight: Flight::default(),
             outright: None,
             failed_by_then: IndexSet::new(),
@@ -273,17 +267,11 @@ impl<S: Mutation> Ledger<S> {
 
     /// The Job as a stream or a GET shows it. Older revisions are ignored.
     pub fn observe_job(&mut self, job: Arc<JobView>) {
-        if job.revision <= self.job.revision && !self.mutation.injects(Bug::OlderJobAdopted) {
+        if job.revision <= self.job.revision {
             return;
         }
-        let mutation = self.mutation;
-        let ignored = |field| match field {
-            Field::Counters => mutation.injects(Bug::GateIgnoresCounters),
-            Field::Uncounted => mutation.injects(Bug::GateIgnoresUncounted),
-            Field::Indexes | Field::Verdict | Field::Deletion => false,
-        };
-        let accounting = Accounting::of(&self.job).differs(&Accounting::of(&job), ignored);
-        self.freshness.job_changed(job.revision, accounting);
+        let accounting_differs = Accounting::of(&self.job) != Accounting::of(&job);
+        self.freshness.job_changed(job.revision, accounting_differs);
         self.flight.job_changed();
         self.adopt(job, None);
     }
@@ -325,7 +313,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// Our status write failed, or its outcome is unknown.
     pub fn status_unwritten(&mut self) {
-        let flight = self.flight.status.take().filter(|_| !self.mutation.injects(Bug::LostWriteForgotten));
+        let flight = self.flight.status.take();
         self.flight.unconfirmed.extend(flight.into_iter().flat_map(|flight| flight.succeeded));
         // The stream may have shown the write before.
         self.confirm_successes();
@@ -334,9 +322,6 @@ impl<S: Mutation> Ledger<S> {
     /// CONST-1: the server has refused our status write. It is sent again later; everything else goes on meanwhile.
     pub fn status_refused(&mut self, now: Timestamp) {
         self.status_unwritten();
-        if self.mutation.injects(Bug::RefusedEverySecond) {
-            self.flight.forget_refusals();
-        }
         self.flight.refused(now);
     }
 
@@ -460,7 +445,7 @@ impl<S: Mutation> Ledger<S> {
         if !pod.tracked && !self.mode.legacy && !self.committed.uncounted.contains_key(&pod.uid) {
             self.freshness.doubt_job(pod.revision);
         }
-        let (spec, mutation) = (self.job.spec.clone(), self.mutation);
+        let spec = self.job.spec.clone();
         // A finish time in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
         if let Some(slot) = self.find(&pod.uid) {
@@ -477,7 +462,7 @@ impl<S: Mutation> Ledger<S> {
                 let newer = entry.revision < pod.revision;
                 entry.removal_unknown &= !newer;
                 entry.unlisted &= pod.revision <= listed_at;
-                entry.update(pod, &spec, mutation);
+                entry.update(pod, &spec);
                 entry.finished_at = finished_at;
                 if newer && entry.busy == Busy::Refused {
                     // A request that was refused may succeed now.
@@ -496,7 +481,7 @@ impl<S: Mutation> Ledger<S> {
         if unlisted && !pod.tracked {
             return;
         }
-        let mut entry = Entry::new(pod, &spec, mutation);
+        let mut entry = Entry::new(pod, &spec);
         entry.finished_at = finished_at;
         entry.epoch = if in_list { self.lists.epoch } else { self.lists.epoch.wrapping_sub(1) };
         entry.unlisted = unlisted;
@@ -528,8 +513,7 @@ impl<S: Mutation> Ledger<S> {
     /// A Pod as a response shows it. A response may be older than the stream: a Pod that is unknown although the stream
     /// is past it has been created and deleted.
     pub fn observe_response(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
-        let revives = self.mutation.injects(Bug::LateCreationRevives);
-        if pod.revision > pods_at || self.find(&pod.uid).is_some() || revives {
+        if pod.revision > pods_at || self.find(&pod.uid).is_some() {
             self.apply_pod(pod, ObservedVia::Response, now);
         }
     }
@@ -549,9 +533,7 @@ impl<S: Mutation> Ledger<S> {
             let at = self.freshness.next_pod_at();
             let Entry { revision, epoch: seen_in, .. } = *self.entry(slot);
             self.lose_entry(slot, at);
-            if !self.mutation.injects(Bug::GoneWithoutTombstone) {
-                self.lists.add_tombstone(uid.clone(), revision, seen_in);
-            }
+            self.lists.add_tombstone(uid.clone(), revision, seen_in);
         }
     }
 
@@ -581,13 +563,6 @@ impl<S: Mutation> Ledger<S> {
 
     /// A list of all Pods begins; Pods that it has not shown by its end are gone.
     pub fn relist_begins(&mut self) {
-        if self.mutation.injects(Bug::ViewGoesBack) {
-            let all: Vec<Slot> = self.slots().collect();
-            for slot in all {
-                self.drop_entry(slot);
-            }
-            self.lists.forget();
-        }
         self.lists.begin();
     }
 
@@ -643,13 +618,6 @@ impl<S: Mutation> Ledger<S> {
     /// Whether this Pod is known to have ended and to still carry the finalizer (METRIC-9).
     pub fn holds_ended(&self, uid: &PodUid) -> bool {
         self.find(uid).map(|slot| self.entry(slot)).is_some_and(|entry| entry.tracked && entry.phase.is_terminal())
-    }
-
-    /// Assumes a release, and forgets it as soon as the stream shows an older state of the Pod. For a put-back bug.
-    pub fn release_believed_for_now(&mut self, uid: &PodUid) {
-        if let Some(slot) = self.find(uid) {
-            self.update_entry(slot, |entry| entry.tracked = false);
-        }
     }
 
     /// The revision at which the ledger knows a Pod.
@@ -736,9 +704,7 @@ impl<S: Mutation> Ledger<S> {
     pub fn created(&mut self, pod: &PodView, pods_at: Revision, now: Timestamp) {
         self.creations.succeeded();
         self.end_creation(&pod.name);
-        if !self.mutation.injects(Bug::ForgetOwnCreations) {
-            self.observe_response(pod, pods_at, now);
-        }
+        self.observe_response(pod, pods_at, now);
         self.creations.batch_ended(self.limits.batch);
     }
 

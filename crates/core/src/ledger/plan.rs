@@ -16,7 +16,6 @@ use crate::gates::Gate;
 use crate::ids::{CompletionIndex, PodUid, Revision};
 use crate::job::{CompletionMode, JobStatus, PodReplacementPolicy, condition};
 use crate::lifetime::EarlyDeletion;
-use crate::mutation::{Bug, Mutation};
 use crate::names::ATTEMPTS;
 use crate::pending::{self, PENDING_TIMED_OUT};
 use crate::pod::Phase;
@@ -199,7 +198,7 @@ pub(super) fn len(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     /// Plans as far as the observations allow.
     pub fn plan(&mut self, now: Timestamp, horizon: Horizon<'_>) -> Plan {
         let Horizon { pods_at, jobs_at, elsewhere, crowded } = horizon;
@@ -208,9 +207,7 @@ impl<S: Mutation> Ledger<S> {
         let mut plan = Plan::default();
         self.retry_refused(now, &mut plan);
         if self.job.status.is_finished() {
-            if !self.mutation.injects(Bug::NoFinishedSweep) {
-                self.plan_sweep(&mut plan);
-            }
+            self.plan_sweep(&mut plan);
             return plan;
         }
         if matches!(self.job.spec.completion_mode, CompletionMode::Unknown(_)) {
@@ -220,17 +217,11 @@ impl<S: Mutation> Ledger<S> {
             }
             return plan;
         }
-        if self.mutation.injects(Bug::RefusalBlocksJob) && !self.refusals.is_empty() {
-            return plan;
-        }
         if self.must_end_tracking() {
-            if self.mutation.injects(Bug::SwitchReleasesFirst) {
-                self.plan_sweep(&mut plan);
-            }
             self.end_tracking(now, &mut plan);
             return plan;
         }
-        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
+        let foreign_at = self.freshness.foreign_at();
         let unknown_is_gone = pods_at >= foreign_at;
         let pods_at = pods_at.max(self.lists.own_at);
         if pods_at < foreign_at {
@@ -248,10 +239,10 @@ impl<S: Mutation> Ledger<S> {
             self.fail_outright(failure.clone());
         }
         let mut manages = false;
-        if self.mode.decided() && !self.mutation.injects(Bug::CreatesAfterVerdict) {
+        if self.mode.decided() {
             self.plan_deletions(&mut plan);
-        } else if (decision.is_none() || self.mutation.injects(Bug::CreatesAfterVerdict))
-            && (!self.mode.deleting || self.mutation.injects(Bug::DeletedJobCreates))
+        } else if decision.is_none()
+            && !self.mode.deleting
             && !self.flight.status.as_ref().is_some_and(|flight| flight.decides)
         {
             self.manage(now, &mut plan);
@@ -327,11 +318,6 @@ impl<S: Mutation> Ledger<S> {
         if let Some(failure) = &self.outright {
             return Some(failure.clone());
         }
-        if self.mutation.injects(Bug::SuccessBeatsFailure)
-            && let Some(success) = self.succeeds_by_policy()
-        {
-            return Some(success);
-        }
         if let Some((_, slot)) = self.fail_job.first()
             && let Some(message) = self.entry(*slot).verdict.as_ref().and_then(|verdict| verdict.message.as_deref())
         {
@@ -340,32 +326,26 @@ impl<S: Mutation> Ledger<S> {
         if self.backoff_limit_exceeded() {
             return Some(Decision::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
-        let suspended = spec.suspend && !self.mutation.injects(Bug::DeadlineWhileSuspended);
-        if let (Some(deadline), false) = (spec.active_deadline_seconds, suspended) {
+        if let (Some(deadline), false) = (spec.active_deadline_seconds, spec.suspend) {
             // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
-            let from_creation = self.mutation.injects(Bug::DeadlineFromCreation);
-            let start_at = if from_creation { Some(self.job.created_at) } else { status.start_time };
+            let start_at = status.start_time;
             let start_at = if self.exact_start { start_at.map(|at| self.started_after(at)) } else { start_at };
-            let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline + self.bent_deadline());
+            let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline);
             if now >= ends_at {
-                let reason = if self.mutation.injects(Bug::WrongReason) { "FailedIndexes" } else { "DeadlineExceeded" };
-                return Some(Decision::failure(reason, "Job was active longer than specified deadline"));
+                return Some(Decision::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
             }
-            if status.start_time.is_some() && !self.mutation.injects(Bug::NoDeadlineTimer) {
+            if status.start_time.is_some() {
                 plan.wake(ends_at);
             }
         }
         // PENDING-3: after the deadline, before the verdicts of the indexes.
         if let Some((due_at, slot)) = self.pending.first().filter(|_| !spec.suspend) {
-            let due_at = *due_at - Span::from_seconds(i64::from(self.mutation.injects(Bug::PendingTimeoutEarly)));
-            if now >= due_at {
+            if now >= *due_at {
                 let Entry { name, created_at, pending, .. } = self.entry(*slot);
                 let message = pending::message(name, *created_at, pending.as_deref(), now);
                 return Some(Decision::failure(PENDING_TIMED_OUT, &message));
             }
-            if !self.mutation.injects(Bug::NoPendingTimer) {
-                plan.wake(due_at);
-            }
+            plan.wake(*due_at);
         }
         if self.mode.indexed {
             let failed = len(self.committed.failed.len()) + len(self.index.failed.len());
@@ -378,16 +358,11 @@ impl<S: Mutation> Ledger<S> {
                     ));
                 }
                 let all = failed + self.succeeded() >= i64::from(self.mode.index_limit);
-                if all && self.mutation.injects(Bug::FailedIndexesForgiven) {
-                    return Some(Decision::success("CompletionsReached", "Reached expected number of succeeded pods"));
-                }
-                if all || self.mutation.injects(Bug::FailedIndexesTooSoon) {
+                if all {
                     return Some(Decision::failure("FailedIndexes", "Job has failed indexes"));
                 }
             }
-            if !self.mutation.injects(Bug::SuccessPolicyForgotten) {
-                return self.succeeds_by_policy();
-            }
+            return self.succeeds_by_policy();
         }
         None
     }
@@ -398,8 +373,7 @@ impl<S: Mutation> Ledger<S> {
     pub(super) fn needs_no_interim(&self, decision: &Decision) -> bool {
         let by_pods = ["PodFailurePolicy", "SuccessPolicy", PENDING_TIMED_OUT].contains(&decision.reason.as_str());
         let by_policy = decision.success && self.job.spec.success_policy.is_some();
-        let delays = self.job.gates.delays_terminal_conditions() || self.mutation.injects(Bug::InterimWithoutGates);
-        !delays && !by_pods && !by_policy
+        !self.job.gates.delays_terminal_conditions() && !by_pods && !by_policy
     }
 
     /// FIN-1 case 9. The reason and message came with JobSuccessPolicy (GATE-12).
@@ -415,16 +389,13 @@ impl<S: Mutation> Ledger<S> {
     /// FIN-1 case 6: more indexes have failed than may fail.
     fn failed_too_many(&self) -> bool {
         let failed = len(self.committed.failed.len()) + len(self.index.failed.len());
-        let reached = i64::from(self.mutation.injects(Bug::MaxFailedIndexesReached));
         let spec = &self.job.spec;
-        spec.limits_each_index()
-            && failed > 0
-            && spec.max_failed_indexes.is_some_and(|limit| failed + reached > i64::from(limit))
+        spec.limits_each_index() && failed > 0 && spec.max_failed_indexes.is_some_and(|limit| failed > i64::from(limit))
     }
 
     /// BLPI-11: the Job starts no more Pods, and fails when those that run have ended.
     fn halts(&self) -> bool {
-        self.job.halts_soon && self.failed_too_many() && !self.mutation.injects(Bug::HaltGoesOn)
+        self.job.halts_soon && self.failed_too_many()
     }
 
     /// When the Job really started. If another process wrote the startTime, its part of a second is unknown.
@@ -439,35 +410,28 @@ impl<S: Mutation> Ledger<S> {
     fn succeeds_by_policy(&self) -> Option<Decision> {
         let policy = self.job.spec.success_policy.as_ref().filter(|_| self.mode.indexed)?;
         let completed = self.committed.completed.union(&self.index.completed);
-        let rule = policy.matched_rule(self.mutation, &completed, self.mode.index_limit)?;
+        let rule = policy.matched_rule(&completed, self.mode.index_limit)?;
         Some(Decision::success("SuccessPolicy", &format!("Matched rules at index {rule}")))
-    }
-
-    /// By how many seconds a put-back bug shifts the deadline.
-    fn bent_deadline(&self) -> i64 {
-        5 * i64::from(self.mutation.injects(Bug::DeadlineLate)) - i64::from(self.mutation.injects(Bug::DeadlineEarly))
     }
 
     /// FIN-1 case 4. With OnFailure the restarts inside Pods count against the same limit (BACKOFF-9).
     fn backoff_limit_exceeded(&self) -> bool {
         let limit = i64::from(self.job.spec.backoff_limit);
-        let late = i64::from(self.mutation.injects(Bug::BackoffLimitLate));
-        if self.failed() + i64::from(self.mutation.injects(Bug::BackoffLimitEarly)) > limit + late {
+        if self.failed() > limit {
             return true;
         }
-        let restarts = self.counts.restarts - i64::from(self.mutation.injects(Bug::RestartsOneLate));
+        let restarts = self.counts.restarts;
         self.job.spec.restart_policy_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit }
     }
 
     /// FIN-5. Creations whose outcome is not known count as Pods: finishing now would leave them behind (S09).
     pub(super) fn completed_all(&self) -> bool {
-        let short = if self.mode.indexed { Bug::CompleteIndexMissing } else { Bug::CompleteOneShort };
-        let succeeded = self.succeeded() + i64::from(self.succeeded() > 0 && self.mutation.injects(short));
+        let succeeded = self.succeeded();
         let enough = match self.job.spec.completions {
             None => succeeded > 0,
             Some(completions) => succeeded >= i64::from(completions),
         };
-        let ended = self.counts.of(Flag::Active) == 0 || self.mutation.injects(Bug::CompleteWhileActive);
+        let ended = self.counts.of(Flag::Active) == 0;
         enough && ended && self.creations.is_empty()
     }
 
@@ -491,7 +455,7 @@ impl<S: Mutation> Ledger<S> {
 
     /// MANAGE: removes the Pods that are not wanted, and creates those that are missing.
     fn manage(&mut self, now: Timestamp, plan: &mut Plan) {
-        if self.job.spec.suspend && !self.mutation.injects(Bug::SuspendedJobRuns) {
+        if self.job.spec.suspend {
             self.remove_surplus(usize::MAX, &BTreeSet::new(), plan);
             plan.hold(Hold::Suspended);
             return;
@@ -536,15 +500,12 @@ impl<S: Mutation> Ledger<S> {
     fn wanted(&self) -> i64 {
         let spec = &self.job.spec;
         let parallelism = i64::from(spec.parallelism.max(0));
-        let wanted = match spec.completions {
+        match spec.completions {
             // Creations in flight are left alone; creations of unknown outcome are not requested again.
-            None if self.succeeded() > 0 && !self.mutation.injects(Bug::WorkQueueGoesOn) => {
-                self.remaining() - self.unstarted() + len(self.creations.in_flight())
-            }
+            None if self.succeeded() > 0 => self.remaining() - self.unstarted() + len(self.creations.in_flight()),
             None => parallelism,
             Some(completions) => (i64::from(completions) - self.succeeded()).clamp(0, parallelism),
-        };
-        wanted + i64::from(self.mutation.injects(Bug::WantsOneMore))
+        }
     }
 
     /// Active Pods that are not being removed.
@@ -562,8 +523,7 @@ impl<S: Mutation> Ledger<S> {
         let active = self.remaining();
         let misfits = self.remove_misfits(plan);
         let surplus = (active - len(misfits.len()) - wanted).max(0);
-        let extra = usize::from(surplus > 0 && self.mutation.injects(Bug::RemovesOneMore));
-        self.remove_surplus(usize::try_from(surplus).unwrap_or(0) + extra, &misfits, plan);
+        self.remove_surplus(usize::try_from(surplus).unwrap_or(0), &misfits, plan);
     }
 
     /// How many Pods must be created; less than none if creations of unknown outcome are too many.
@@ -587,7 +547,7 @@ impl<S: Mutation> Ledger<S> {
             return Err(Hold::Refused(until));
         }
         if !self.job.spec.limits_each_index()
-            && let Some(until) = self.history.retry_at(self.mutation, &self.job.backoff, &self.job.uid)
+            && let Some(until) = self.history.retry_at(&self.job.backoff, &self.job.uid)
             && now < until
         {
             return Err(Hold::Backoff(until));
@@ -651,8 +611,7 @@ impl<S: Mutation> Ledger<S> {
         if self.creations.in_flight() > 0 {
             return Err(Hold::CreationsInFlight);
         }
-        let explained = self.freshness.explains_all() || self.mutation.injects(Bug::StaleJobCreates);
-        if self.freshness.is_confirmed() && explained { Ok(()) } else { Err(Hold::JobUnconfirmed) }
+        if self.freshness.is_confirmed() && self.freshness.explains_all() { Ok(()) } else { Err(Hold::JobUnconfirmed) }
     }
 
     /// RM-1 for Indexed Jobs: Pods without a valid index, and all but one Pod of each index. Of any Job: Pods that have
@@ -669,11 +628,10 @@ impl<S: Mutation> Ledger<S> {
         };
         victims.extend(self.start_gated.iter().copied().filter(never));
         for index in &self.index.crowded {
-            let resume = !self.mutation.injects(Bug::RemovalNotResumed);
             let mut pods: Vec<_> = self
                 .pods_of(*index)
                 .filter(|(_, entry)| entry.is_active() && !entry.removal)
-                .map(|(slot, entry)| (entry.removal_class(resume), entry.removal_rank(), entry.tie, slot))
+                .map(|(slot, entry)| (entry.removal_class(), entry.removal_rank(), entry.tie, slot))
                 .collect();
             pods.sort_unstable();
             pods.pop();
@@ -708,7 +666,7 @@ impl<S: Mutation> Ledger<S> {
     /// Whether our view of the Job may decide about this Pod: not if the Job may have changed since the Pod did. An
     /// index that is out of range in an old view of the Job may be in range by now.
     fn may_judge(&self, slot: Slot) -> bool {
-        self.freshness.covers(self.entry(slot).revision) || self.mutation.injects(Bug::StaleJobJudges)
+        self.freshness.covers(self.entry(slot).revision)
     }
 
     fn remove(&mut self, slot: Slot, plan: &mut Plan) {
@@ -738,13 +696,7 @@ impl<S: Mutation> Ledger<S> {
                         !self.index.taken_names.contains(&(Some(index), *attempt))
                             && !self.name_in_use(&self.names.name(Some(index), *attempt))
                     })
-                    .unwrap_or(0)
-                    .wrapping_add(if self.mutation.injects(Bug::ForgetOwnCreations) {
-                        self.creation_serial
-                    } else {
-                        0
-                    });
-                self.creation_serial += 1;
+                    .unwrap_or(0);
                 self.begin_creation(Some(index), attempt, now, plan);
             }
         } else {
@@ -759,11 +711,6 @@ impl<S: Mutation> Ledger<S> {
             let mut from = self.used_attempts.absent(gone);
             for _ in 0..batch {
                 let mut attempt = self.next_attempt(from);
-                if self.mutation.injects(Bug::ForgetOwnCreations) {
-                    // The effect of this bug where names are random.
-                    self.creation_serial += 1;
-                    attempt = (attempt + self.creation_serial) % ATTEMPTS;
-                }
                 while self.index.taken_names.contains(&(None, attempt)) {
                     attempt = self.next_attempt(attempt + 1);
                 }
@@ -796,14 +743,13 @@ impl<S: Mutation> Ledger<S> {
         let mut creation = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
-            let kept = kept.filter(|_| !self.mutation.injects(Bug::RetryCountsLost));
+            let kept = kept;
             // A failure that is recorded counts, whatever the Pod shows since.
             let ignored = |kept: &Entry| kept.is_ignored() && kept.recorded.is_none();
-            let counts =
-                kept.map_or((0, 0), |kept| match ignored(kept) != self.mutation.injects(Bug::RetryCountsMixed) {
-                    true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
-                    false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
-                });
+            let counts = kept.map_or((0, 0), |kept| match ignored(kept) {
+                true => (kept.failure_count, kept.ignored_failure_count.saturating_add(1)),
+                false => (kept.failure_count.saturating_add(1), kept.ignored_failure_count),
+            });
             creation.failure_count = Some(counts.0);
             creation.ignored_failure_count = counts.1;
         }
@@ -872,8 +818,7 @@ impl<S: Mutation> Ledger<S> {
             let by_index = self.mode.indexed
                 && entry.phase == Phase::Succeeded
                 && entry.recorded.is_none()
-                && !entry.index_counted
-                && !self.mutation.injects(Bug::OldIndexReleases);
+                && !entry.index_counted;
             if (misfit || by_index) && !self.may_judge(slot) && !self.job.status.is_finished() {
                 plan.must_reread_job = true;
                 unjudged.push(slot);
@@ -927,15 +872,13 @@ impl<S: Mutation> Ledger<S> {
         if room == 0 || self.start_gated.is_empty() || self.counts.of(Flag::InFlight) > 0 {
             return;
         }
-        let (any_job, any_pods) =
-            (self.mutation.injects(Bug::StartsFromOldJob), self.mutation.injects(Bug::StartsFromOldPods));
         let mut starting = Vec::new();
         for slot in self.start_gated.iter().copied().filter(|slot| self.has_place(*slot)) {
             let at = self.entry(slot).revision;
-            if at > pods_at && !any_pods {
+            if at > pods_at {
                 // Others may have been created before it that only the stream will show.
                 plan.starts_at = Some(plan.starts_at.map_or(at, |known| known.min(at)));
-            } else if self.freshness.counts_all_before(at) || any_job {
+            } else if self.freshness.counts_all_before(at) {
                 starting.push(slot);
                 if starting.len() == room {
                     break;
@@ -977,8 +920,7 @@ impl<S: Mutation> Ledger<S> {
             if entry.given_up {
                 continue;
             }
-            let early = if self.mutation.injects(Bug::GivesUpEarly) { wait } else { Span::ZERO };
-            let first = entry.finished_at.min(now) + wait - early;
+            let first = entry.finished_at.min(now) + wait;
             let due_at = *self.looks.entry(slot).or_insert(first);
             if due_at > now {
                 plan.wake(due_at);

@@ -21,10 +21,6 @@ struct PodRefusal {
 }
 
 impl Refusals {
-    pub fn is_empty(&self) -> bool {
-        self.by_slot.is_empty()
-    }
-
     pub fn add(&mut self, slot: Slot, now: Timestamp) {
         let times = self.by_slot.get(&slot).map_or(0, |refusal| refusal.times);
         let retry_at = now + doubling_delay(times);

@@ -5,7 +5,6 @@ use super::Ledger;
 use super::entry::Entry;
 use super::plan::len;
 use crate::backoff::BackoffNotice;
-use crate::mutation::Mutation;
 use crate::time::{Span, Timestamp};
 
 /// A back-off to which failures may belong whose Pods are gone: a leader that saw these Pods still counts them, and
@@ -20,7 +19,7 @@ pub struct RememberedBackoff {
     pub notice: BackoffNotice,
 }
 
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     /// The longest back-off that a leader can be in if no Pod has failed after `last_at`, but for failures that
     /// the policy of the Job ignores, which are counted nowhere. None: the Pods that are there
     /// say all. So they do where each index waits for itself, by the Pod that is kept for it (BLPI-6).
@@ -33,7 +32,7 @@ impl<S: Mutation> Ledger<S> {
             |entry: &Entry| entry.is_failed(self.mode) && entry.feeds_backoff(self.mode) && !entry.is_ignored();
         let there = self.pods.iter().filter(|(_, entry)| counts(entry)).count();
         let gone = u32::try_from(self.failed() - len(there)).ok().filter(|gone| *gone > 0)?;
-        let longest_for = self.history.longest_delay(self.mutation, &self.job.backoff, &self.job.uid, gone);
+        let longest_for = self.history.longest_delay(&self.job.backoff, &self.job.uid, gone);
         let last_at = self.history.last_failure().map_or(last_at, |failure| failure.at.max(last_at));
         Some(RememberedBackoff { gone, longest_for, notice: self.backoff_notice(last_at + longest_for, now) })
     }

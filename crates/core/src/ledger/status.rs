@@ -6,20 +6,18 @@ use std::sync::Arc;
 use super::classification::Flag;
 use super::entry::Standing;
 use super::flight::{Backlog, StatusInFlight, Wish};
-use super::plan::{AccountingInputs, Hold, Plan, StatusWrite, count, len};
+use super::plan::{AccountingInputs, Plan, StatusWrite, count, len};
 use super::{Facts, Ledger};
 use crate::accounting::{CausalSnapshot, Outcome};
 use crate::conditions::{self, Decision};
 use crate::gates::Gate;
-use crate::ids::Revision;
 use crate::job::{JobStatus, Uncounted, condition};
-use crate::mutation::{Bug, Mutation};
 use crate::policy::FailureAction;
 use crate::time::{Span, Timestamp};
 
 /// How long the next status write waits for releases without a response. One hanging release must not delay the rest.
 const RELEASE_PATIENCE: Span = Span::from_seconds(1);
-impl<S: Mutation> Ledger<S> {
+impl Ledger {
     /// The single write that tallies what was released, records what has finished since, and reports the live counts.
     pub(super) fn plan_status(
         &mut self,
@@ -40,7 +38,7 @@ impl<S: Mutation> Ledger<S> {
         }
         let decision = decision.or_else(|| self.completed_all().then(|| self.completions_reached()));
         // What cannot be undone requires Pods as new as the Job: Pods of another leader may be among them.
-        let behind = horizon.pods_at < self.freshness.edited_at() && !self.mutation.injects(Bug::NoGate);
+        let behind = horizon.pods_at < self.freshness.edited_at();
         let finishes = decision.is_some() && self.may_finish();
         let pauses = self.job.spec.suspend && decision.is_none() && self.suspended_condition_differs();
         if behind && (finishes || pauses && !self.suspends_later(plan)) {
@@ -55,8 +53,7 @@ impl<S: Mutation> Ledger<S> {
         let decides = decision.as_ref().is_some_and(|decision| !decision.stored);
         let suspends = managed && self.suspended_condition_differs();
         let urgent = news > 0 || decides || finishes || suspends;
-        let backs_off = matches!(plan.held, Some(Hold::Refused(_) | Hold::Backoff(_) | Hold::IndexBackoff(_)));
-        if !urgent && !self.live_counts_differ(backs_off) {
+        if !urgent && !self.live_counts_differ() {
             return;
         }
         let wish = if decides || finishes || suspends {
@@ -77,9 +74,7 @@ impl<S: Mutation> Ledger<S> {
             return;
         }
         self.trim_due();
-        let Some((status, flight, handled, batch)) =
-            self.next_status(now, horizon, decision.as_ref(), managed, backs_off)
-        else {
+        let Some((status, flight, handled, batch)) = self.next_status(now, horizon, decision.as_ref(), managed) else {
             return;
         };
         if status == self.job.status {
@@ -122,9 +117,9 @@ impl<S: Mutation> Ledger<S> {
         tallyable + due.min(room) + indexes + mends
     }
 
-    fn live_counts_differ(&self, backs_off: bool) -> bool {
+    fn live_counts_differ(&self) -> bool {
         let status = &self.job.status;
-        let (active, ready, terminating) = self.live_counts(backs_off);
+        let (active, ready, terminating) = self.live_counts();
         status.active != active
             || status.ready != Some(ready)
             || status.terminating != terminating
@@ -135,26 +130,18 @@ impl<S: Mutation> Ledger<S> {
     /// Active, ready and terminating, computed from the same set of Pods, so that they are always consistent (S20,
     /// S27). A Pod that was given up still occupies its node, as far as is known: a quota must not give its resources to
     /// others before it is gone (REPL-9).
-    fn live_counts(&self, backs_off: bool) -> (i32, i32, Option<i32>) {
-        let mut active = self.counts.of(Flag::Active);
-        let mut ready = self.counts.of(Flag::Ready);
-        if self.mutation.injects(Bug::ActiveZeroInBackoff) && backs_off {
-            active = 0;
-        }
-        if self.mutation.injects(Bug::ForgetOwnDeletions) {
-            ready += self.counts.of(Flag::ReadyTerminating);
-        }
+    fn live_counts(&self) -> (i32, i32, Option<i32>) {
+        let active = self.counts.of(Flag::Active);
+        let ready = self.counts.of(Flag::Ready);
         let shown = self.job.gates.enabled(Gate::JobPodReplacementPolicy);
-        let told = !self.mutation.injects(Bug::FencedNotTold);
-        let fenced = if told { self.counts.of(Flag::Fenced) } else { 0 };
-        let terminating = self.counts.of(Flag::Terminating) + fenced;
+        let terminating = self.counts.of(Flag::Terminating) + self.counts.of(Flag::Fenced);
         (count(active), count(ready), shown.then(|| count(terminating)))
     }
 
     /// FIN-6 phase 2: everything is counted and released, nothing runs, and nothing is about to run.
     fn may_finish(&self) -> bool {
-        let settled = self.counts.of(Flag::Tracked) == 0 || self.mutation.injects(Bug::FinishWithBacklog);
-        let early = !self.job.gates.delays_terminal_conditions() || self.mutation.injects(Bug::FinishWhileTerminating);
+        let settled = self.counts.of(Flag::Tracked) == 0;
+        let early = !self.job.gates.delays_terminal_conditions();
         let ended = self.counts.of(Flag::Terminating) == 0 || early;
         settled && ended && self.counts.of(Flag::Active) == 0 && self.creations.is_empty() && self.flight.releases == 0
     }
@@ -187,7 +174,6 @@ impl<S: Mutation> Ledger<S> {
         horizon: AccountingInputs<'_>,
         decision: Option<&Decision>,
         managed: bool,
-        backs_off: bool,
     ) -> Option<(JobStatus, StatusInFlight, Vec<FailureAction>, usize)> {
         let job = &self.job;
         let spec = &job.spec;
@@ -197,31 +183,23 @@ impl<S: Mutation> Ledger<S> {
         let mut flight = StatusInFlight::default();
 
         // Tally, then record: both behind the gate, both in this one write.
-        let foreign_at = if self.mutation.injects(Bug::NoGate) { Revision(0) } else { self.freshness.foreign_at() };
+        let foreign_at = self.freshness.foreign_at();
         let facts = Facts { ledger: self, elsewhere: horizon.elsewhere, unknown_is_gone: horizon.unknown_is_gone };
         let snapshot = CausalSnapshot::take(job.status.uncounted(), &facts, horizon.pods_at, foreign_at)?;
-        let mut tally = snapshot.tally();
-        if self.mutation.injects(Bug::TallyBeforeRelease) {
-            tally.succeeded.append(&mut tally.left.succeeded);
-            tally.failed.append(&mut tally.left.failed);
-        }
+        let tally = snapshot.tally();
         status.succeeded = count(i64::from(status.succeeded) + len(tally.succeeded.len()));
         status.failed = count(i64::from(status.failed) + len(tally.failed.len()));
         let mut lists: Uncounted = tally.left;
         let mut handled = Vec::new();
         let mut batch = tally.succeeded.len() + tally.failed.len();
         for entry in self.due_entries() {
-            let gives_up = self.mutation.injects(Bug::FinishWithBacklog) && batch > 0 && decision.is_some();
-            if lists.len() >= self.limits.uncounted || gives_up {
+            if lists.len() >= self.limits.uncounted {
                 break;
             }
             let Standing::Due(outcome) = self.standing(entry) else {
                 continue;
             };
             let recorded = snapshot.record(&mut lists, &entry.uid, outcome);
-            if !recorded && self.mutation.injects(Bug::ClassificationNotSticky) && outcome == Outcome::Succeeded {
-                lists.succeeded.push(entry.uid.clone());
-            }
             batch += usize::from(recorded);
             handled.extend(entry.action().filter(|_| recorded && outcome == Outcome::Failed));
         }
@@ -233,7 +211,7 @@ impl<S: Mutation> Ledger<S> {
         self.next_indexes(&mut status, &mut flight);
         batch += flight.completed.len();
 
-        let (active, ready, terminating) = self.live_counts(backs_off);
+        let (active, ready, terminating) = self.live_counts();
         status.active = active;
         status.ready = Some(ready);
         status.terminating = terminating;
@@ -293,7 +271,7 @@ impl<S: Mutation> Ledger<S> {
         let was_suspended = self.job.status.is_true(condition::SUSPENDED);
         let (value, (reason, message)) = self.wanted_suspended();
         conditions::set(status, conditions::new(condition::SUSPENDED, value, reason, message, at));
-        if self.job.spec.suspend && !self.mutation.injects(Bug::SuspendKeepsStart) {
+        if self.job.spec.suspend {
             status.start_time = None;
         } else if was_suspended {
             // The deadline starts again. From a condition that is neither True nor False this is not a resume, and the
@@ -305,8 +283,7 @@ impl<S: Mutation> Ledger<S> {
     /// FIN-6: the interim condition, and the terminal one once nothing is left to do.
     fn enact(&self, decision: &Decision, status: &mut JobStatus, at: Timestamp) {
         // Even if the clock steps back, a Job does not end before it starts (H4).
-        let floor = if self.mutation.injects(Bug::CompletionBeforeStart) { None } else { status.start_time };
-        let at = floor.map_or(at, |start_at| at.max(start_at));
+        let at = status.start_time.map_or(at, |start_at| at.max(start_at));
         if !decision.stored {
             // A stored False condition belongs to another writer and stays (VEC-23).
             let fresh = conditions::new(decision.interim(), "True", &decision.reason, &decision.message, at);
@@ -327,7 +304,7 @@ impl<S: Mutation> Ledger<S> {
         status.terminating = status.terminating.map(|_| count(self.counts.of(Flag::Terminating)));
         let kind = if decision.success { condition::COMPLETE } else { condition::FAILED };
         conditions::set(status, conditions::new(kind, "True", &decision.reason, &decision.message, at));
-        if decision.success || self.mutation.injects(Bug::FailureHasCompletionTime) {
+        if decision.success {
             status.completion_time = Some(at);
         }
     }

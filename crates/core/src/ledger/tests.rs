@@ -94,7 +94,7 @@ fn uid(name: &str) -> PodUid {
 
 impl Bench {
     fn new(job: &Value) -> Self {
-        let ledger = Ledger::new(job_view(job), Limits::default(), NoMutation);
+        let ledger = Ledger::new(job_view(job), Limits::default());
         Self { ledger, now: START, pods_at: 100, jobs_at: 100 }
     }
 
@@ -1513,7 +1513,7 @@ fn a_pod_behind_its_gate_is_active_and_not_pending_for_too_long() {
 fn gated(job: &Value, off: &[Gate]) -> Bench {
     let gates = off.iter().fold(FeatureGates::ALL_ON, |gates, gate| gates.with(*gate, false));
     let view = Arc::new(gates.apply(JobView::clone(&job_view(job))));
-    Bench { ledger: Ledger::new(view, Limits::default(), NoMutation), now: START, pods_at: 100, jobs_at: 100 }
+    Bench { ledger: Ledger::new(view, Limits::default()), now: START, pods_at: 100, jobs_at: 100 }
 }
 
 fn legacy(mut job: Value) -> Value {
@@ -1845,7 +1845,7 @@ fn a_failure_in_the_second_of_a_success_may_be_remembered_though_its_pod_is_gone
     failures().into_iter().for_each(|pod| leader.sees(pod));
     leader.sees(pod("d", 5, "Succeeded"));
     let (history, job_view) = (&leader.ledger.history, &leader.ledger.job);
-    let retry_at = history.retry_at(NoMutation, &job_view.backoff, &job_view.uid);
+    let retry_at = history.retry_at(&job_view.backoff, &job_view.uid);
     assert_eq!(retry_at, Some(START + Span::from_seconds(80)));
 
     let mut reader = Bench::new(&with_status(job, json!({"failed": 4, "succeeded": 1})));

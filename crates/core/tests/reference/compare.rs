@@ -7,14 +7,13 @@ use tally_core::accounting::Outcome;
 use tally_core::ids::PodUid;
 use tally_core::job::{JobStatus, JobView, Uncounted};
 use tally_core::ledger::{Horizon, Ledger, Nowhere, Plan, StatusWrite};
-use tally_core::mutation::Mutation;
 use tally_core::status_rules;
 
 use super::{Expected, Facts, Write};
 
 /// A ledger that has just observed these facts.
-pub fn fresh_ledger<S: Mutation>(facts: &Facts, mutation: S) -> Ledger<S> {
-    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits, mutation);
+pub fn fresh_ledger(facts: &Facts) -> Ledger {
+    let mut ledger = Ledger::new(Arc::new(facts.job.clone()), facts.limits);
     for pod in &facts.pods {
         ledger.observe_pod(pod, facts.now);
     }
@@ -23,13 +22,13 @@ pub fn fresh_ledger<S: Mutation>(facts: &Facts, mutation: S) -> Ledger<S> {
 }
 
 /// Widens the creation window as successful batches of creations do.
-pub fn widen<S: Mutation>(ledger: &mut Ledger<S>, window: usize) {
+pub fn widen(ledger: &mut Ledger, window: usize) {
     for _ in 0..window.ilog2() {
         ledger.name_taken("a name that nobody asked for");
     }
 }
 
-pub fn plan<S: Mutation>(ledger: &mut Ledger<S>, facts: &Facts) -> Plan {
+pub fn plan(ledger: &mut Ledger, facts: &Facts) -> Plan {
     let Facts { now, pods_at, jobs_at, .. } = *facts;
     ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &Nowhere, crowded: false })
 }

@@ -16,7 +16,6 @@ use tally_core::blueprint::NewPod;
 use tally_core::ids::{PodUid, Revision};
 use tally_core::job::{JobSpec, JobStatus, JobView, PodReplacementPolicy};
 use tally_core::ledger::{Ledger, Limits, Plan, StatusWrite};
-use tally_core::mutation::NoMutation;
 use tally_core::pod::{Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 
@@ -206,7 +205,7 @@ impl World {
         let mut world = Self {
             now: NOW,
             revision: 1,
-            ledger: Ledger::new(Arc::new(job.clone()), limits, NoMutation),
+            ledger: Ledger::new(Arc::new(job.clone()), limits),
             job,
             pods: BTreeMap::new(),
             versions: Vec::new(),

@@ -340,11 +340,13 @@ fn every_name_in_the_glossary_exists() {
 
 #[test]
 fn documents_state_the_number_of_put_back_bugs() {
+    let table = repository::file("crates/sim/src/bugs.rs").unwrap();
+    let bugs = table.text.lines().filter(|line| line.trim_start().starts_with("bug(")).count();
     let mut checked = 0;
     for page in documents() {
         for number in names::numbers_of_bugs(&page.text) {
             checked += 1;
-            assert_eq!(number, tally_core::mutation::BUGS.len(), "{}", page.path);
+            assert_eq!(number, bugs, "{}", page.path);
         }
     }
     assert!(checked > 0, "no page states it");

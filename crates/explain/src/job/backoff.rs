@@ -7,7 +7,6 @@
 
 use tally_core::backoff::BackoffNotice;
 use tally_core::ledger::{Plan, RememberedBackoff};
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::Phase;
 use tally_core::time::Timestamp;
 
@@ -19,7 +18,7 @@ use crate::failure::{self, Failure};
 use crate::pod::Pod;
 use crate::text::duration;
 
-impl<S: Mutation> Story<'_, S> {
+impl Story<'_> {
     /// `known`: when the back-off ends by the Pods that are there.
     pub(super) fn backoff(
         &self,
@@ -27,9 +26,6 @@ impl<S: Mutation> Story<'_, S> {
         known: Option<Timestamp>,
         remembered: Option<&RememberedBackoff>,
     ) -> Option<Reason> {
-        if self.mutation.injects(Bug::BackoffUnexplained) {
-            return None;
-        }
         if let (Some(until), None) = (known, remembered) {
             let notice = plan.backoffs.iter().min_by_key(|notice| notice.retry_at);
             let more = plan.backoffs.len().saturating_sub(1);
@@ -93,7 +89,7 @@ impl<S: Mutation> Story<'_, S> {
 
     /// The controller may have seen Pods that failed after everything that is seen to have changed, and are gone.
     pub(super) fn forgotten_backoff(&self, work: &Work, remembered: Option<&RememberedBackoff>) -> Option<Reason> {
-        let remembered = remembered.filter(|_| work.create > 0 && !self.mutation.injects(Bug::BackoffUnexplained))?;
+        let remembered = remembered.filter(|_| work.create > 0)?;
         let gone = Some(self.gone(remembered)).filter(|gone| gone.unless_after.is_some())?;
         // Jitter at most doubles the longest delay.
         let longest = self.view.backoff.max_for;

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Mutation, NoMutation};
 
 use super::api::{Start, StreamEvent, WatchError};
 use crate::cache::Meta;
@@ -21,8 +20,7 @@ const DOUBLINGS: u32 = 9;
 const REGULAR: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub struct Reflector<S = NoMutation> {
-    mutation: S,
+pub struct Reflector {
     stream: Stream,
     revision: Revision,
     /// The newest object; its revision is decoded only when it is needed.
@@ -58,16 +56,10 @@ pub enum Next {
     After(Duration),
 }
 
-impl Reflector<NoMutation> {
+impl Reflector {
     pub fn new(stream: Stream) -> Self {
-        Self::with_mutation(stream, NoMutation)
-    }
-}
-
-impl<S: Mutation> Reflector<S> {
-    pub fn with_mutation(stream: Stream, mutation: S) -> Self {
         let (revision, seen) = (Revision(0), Revision(0));
-        Self { mutation, stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
+        Self { stream, revision, newest: None, complete: false, seen, useful: false, failures: 0 }
     }
 
     pub fn stream(&self) -> Stream {
@@ -149,7 +141,7 @@ impl<S: Mutation> Reflector<S> {
             let revision = Meta::of(&object).map_or(Revision(0), |meta| meta.revision());
             self.revision = self.revision.max(revision);
         }
-        if self.complete && !self.mutation.injects(Bug::ViewGoesBack) {
+        if self.complete {
             self.seen = self.seen.max(self.revision);
         }
     }

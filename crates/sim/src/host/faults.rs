@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tally_core::ids::Revision;
-use tally_core::mutation::Mutation;
 use tally_core::time::Span;
 use tally_runtime::controller::{Object, Refusal, Reply, Verb};
 use tally_runtime::driver::api::{Response, WatchError};
@@ -39,7 +38,7 @@ fn refused(code: u16, reason: &str, message: &str) -> Response {
     Response { reply: Reply::Refused(refusal), served_at: None, retry_after: None }
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     pub(crate) fn lose_request(&mut self, hosts: Range<usize>) -> bool {
         let Some(at) = self.choose_sent(&hosts, |sent| sent.response.is_none()) else { return false };
         self.say_call(at, "lost");
@@ -71,11 +70,10 @@ impl<S: Mutation> World<S> {
         let Some(at) = slow.or_else(|| self.choose_sent(&hosts, open)) else { return false };
         self.say_call(at, "given up, and still in flight");
         let Sent { host, incarnation, request, .. } = &self.sent[at];
-        let (host, incarnation, id, call) = (*host, *incarnation, request.id, request.call.clone());
+        let (host, incarnation, id) = (*host, *incarnation, request.id);
         self.sent[at].given_up = true;
         if self.hosts[host].incarnation == incarnation {
             let now = self.driver_now();
-            self.overhear(host, &call, &Reply::Unknown);
             self.heard_of(host, id, unknown(), now);
         }
         true
@@ -279,7 +277,7 @@ impl<S: Mutation> World<S> {
         if self.setup.cluster.is_none() || self.setup.weights.refuse == 0 {
             return;
         }
-        let is_wrong = |hosts: &[Host<S>], sent: &Sent| {
+        let is_wrong = |hosts: &[Host], sent: &Sent| {
             let host = &hosts[sent.host];
             host.clock != Span::ZERO && !host.role.counts() && !sent.given_up
         };

@@ -15,7 +15,6 @@ use compact_str::CompactString;
 use serde_json::Value;
 use tally_controllers::job::JobController;
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{
     Call, ClockWatch, Controller, Input, Kind, Metric, Outbox, Request, RequestId, Stream, Verb,
@@ -37,23 +36,21 @@ use crate::oracle::Context;
 use crate::trace::describe_call;
 use crate::world::{BEGINNING, World};
 
-pub(crate) struct Host<S: Mutation> {
+pub(crate) struct Host {
     pub(crate) role: Role,
     /// The process that it is part of, if that process counts Pods.
     pub(crate) instance: Option<usize>,
     /// It waits until its process leads.
     pub(crate) off: bool,
-    brain: Brain<S>,
+    brain: Brain,
     pub(crate) incarnation: u32,
     pub(crate) paused: bool,
     pub(crate) clock: Span,
     watch: ClockWatch,
-    streams: Vec<Followed<S>>,
+    streams: Vec<Followed>,
     out: Outbox,
     requests: Requests,
     limit: Limit,
-    /// For a put-back bug: the outcome of a status write was unknown, and no Job was read since.
-    lost_status: bool,
     /// Of a recorder.
     pub(crate) mailbox: Option<Mailbox>,
     /// What the controller knew when it sent each request that is not answered yet.
@@ -61,14 +58,14 @@ pub(crate) struct Host<S: Mutation> {
 }
 
 /// The Job controller has its own variant because the simulator also inspects its state.
-pub(crate) enum Brain<S: Mutation> {
-    Job(Box<JobController<S>>),
+pub(crate) enum Brain {
+    Job(Box<JobController>),
     Candidate(Box<Candidate>),
     Other(Box<dyn Controller>),
 }
 
-struct Followed<S> {
-    reflector: Reflector<S>,
+struct Followed {
+    reflector: Reflector,
     source: Source,
     seen: Revision,
     /// Nothing is delivered for now, and no error is reported.
@@ -123,7 +120,7 @@ pub(crate) struct SenderView {
     pub(crate) missed: BTreeSet<CompactString>,
 }
 
-impl<S> Followed<S> {
+impl Followed {
     fn is_listing(&self) -> bool {
         matches!(self.source, Source::State { .. })
     }
@@ -136,7 +133,7 @@ impl<S> Followed<S> {
     }
 }
 
-impl<S: Mutation> Brain<S> {
+impl Brain {
     fn name(&self) -> &'static str {
         match self {
             Self::Job(controller) => controller.name(),
@@ -154,10 +151,10 @@ impl<S: Mutation> Brain<S> {
     }
 }
 
-impl<S: Mutation> Host<S> {
-    pub(crate) fn new(role: Role, brain: Brain<S>, mutation: S, in_flight: usize) -> Self {
+impl Host {
+    pub(crate) fn new(role: Role, brain: Brain, in_flight: usize) -> Self {
         let follow = |stream| Followed {
-            reflector: Reflector::with_mutation(stream, mutation),
+            reflector: Reflector::new(stream),
             source: Source::Closed,
             seen: Revision(0),
             stalled: false,
@@ -178,13 +175,12 @@ impl<S: Mutation> Host<S> {
             out: Outbox::default(),
             requests: Requests::new(in_flight),
             limit: Limit::new(0.0, 0),
-            lost_status: false,
             mailbox: None,
             known: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn job_controller(&mut self) -> Option<&mut JobController<S>> {
+    pub(crate) fn job_controller(&mut self) -> Option<&mut JobController> {
         match &mut self.brain {
             Brain::Job(controller) => Some(controller),
             Brain::Candidate(_) | Brain::Other(_) => None,
@@ -221,35 +217,7 @@ impl Role {
     }
 }
 
-/// The put-back bug of a controller that is not told that its clock was set back.
-fn clock_bug(role: Role) -> Bug {
-    match role {
-        Role::CronJobs => Bug::CronClockUnwatched,
-        Role::Collector => Bug::CollectorClockUnwatched,
-        Role::PodCollector => Bug::PodGcClockUnwatched,
-        _ => Bug::ClockUnwatched,
-    }
-}
-
-/// Put-back bugs: what changes or deletes a Pod is not conditional on the revision that the controller knows.
-fn strip_precondition<S: Mutation>(mutation: S, call: &mut Call) {
-    let (bug, within) = match call.verb {
-        Verb::StrategicPatch => (Bug::UnconditionalRelease, "/metadata"),
-        Verb::Delete => (Bug::UnconditionalDelete, "/preconditions"),
-        _ => return,
-    };
-    if call.kind == Kind::POD
-        && mutation.injects(bug)
-        && let Ok(mut body) = serde_json::from_slice::<Value>(&call.body.text())
-    {
-        if let Some(fields) = body.pointer_mut(within).and_then(Value::as_object_mut) {
-            fields.remove("resourceVersion");
-        }
-        call.body = (&body).into();
-    }
-}
-
-impl<S: Mutation> World<S> {
+impl World {
     pub(crate) fn host_name(&self, at: usize) -> String {
         let role = self.hosts[at].role;
         if role == Role::Job { format!("c{at}") } else { format!("{}/{at}", self.hosts[at].brain.name()) }
@@ -268,8 +236,7 @@ impl<S: Mutation> World<S> {
         let (now, driver_now) = (self.host_now(at), self.driver_now());
         let host = &mut self.hosts[at];
         let mut change = Change::None;
-        let watched = !self.mutation.injects(clock_bug(host.role));
-        if let Some(by) = host.watch.set_back(now, driver_now).filter(|_| watched) {
+        if let Some(by) = host.watch.set_back(now, driver_now) {
             match &mut host.brain {
                 Brain::Job(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
                 Brain::Other(controller) => controller.handle(Input::ClockSetBack(by), now, &mut host.out),
@@ -327,12 +294,7 @@ impl<S: Mutation> World<S> {
 
     fn take_requests(&mut self, at: usize, now: Timestamp) {
         let host = &mut self.hosts[at];
-        let mut requests = std::mem::take(&mut host.out.requests);
-        if host.role == Role::Job {
-            for request in &mut requests {
-                strip_precondition(self.mutation, &mut request.call);
-            }
-        }
+        let requests = std::mem::take(&mut host.out.requests);
         let context = Context {
             asked_at: now,
             pods_at: host.pods_at(),
@@ -436,7 +398,7 @@ impl<S: Mutation> World<S> {
         self.hosts.iter().filter(|host| !host.is_idle()).filter_map(|host| self.wake_of(host)).min()
     }
 
-    pub(crate) fn wake_of(&self, host: &Host<S>) -> Option<Timestamp> {
+    pub(crate) fn wake_of(&self, host: &Host) -> Option<Timestamp> {
         let now = self.api.now;
         let ticks = host.out.wake_at.map(|wake_at| wake_at - host.clock);
         let since = |wake_at: Duration| Span::from_millis(wake_at.as_nanos().div_ceil(1_000_000) as i64);

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tally_core::ids::{JobUid, PodUid};
 use tally_core::job::JobView;
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::pod::Phase;
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Input, Kind, Reply, RequestId, Verb};
+use tally_runtime::controller::{Call, Kind, Reply, RequestId, Verb};
 use tally_runtime::driver::api::Response;
 
 use super::Sent;
@@ -26,7 +25,7 @@ fn is_of_policy(reply: &Reply) -> bool {
     matches!(reply, Reply::Refused(refusal) if refusal.message == POLICY)
 }
 
-impl<S: Mutation> World<S> {
+impl World {
     pub(super) fn choose_sent(&mut self, hosts: &Range<usize>, wanted: impl Fn(&Sent) -> bool) -> Option<usize> {
         let count = self.sent.len();
         if count == 0 {
@@ -103,10 +102,8 @@ impl<S: Mutation> World<S> {
             self.sent.swap_remove(at);
         } else {
             let now = self.api.now;
-            let own_clock = role == Role::Job && self.mutation.injects(Bug::JudgesByOwnClock);
-            let served_at = (!own_clock).then_some(now);
             self.sent[at].hold = self.hold_response(&call);
-            self.sent[at].response = Some((Response { reply, served_at, retry_after: None }, now));
+            self.sent[at].response = Some((Response { reply, served_at: Some(now), retry_after: None }, now));
         }
         if role.counts() && wrote {
             self.evidence.writes += 1;
@@ -236,7 +233,6 @@ impl<S: Mutation> World<S> {
         }
         let told_at = self.host_now(host);
         self.note_response(host, &request.call, &response.reply, told_at);
-        self.overhear(host, &request.call, &response.reply);
         let is_status = (request.call.kind, request.call.verb) == (Kind::JOB, Verb::MergePatch);
         let may_decide = if is_status && role == Role::Job { self.uncontrolled_of(host, &request.call) } else { 0 };
         let decisions = |world: &mut Self| world.hosts[host].job_controller().map(|controller| controller.decisions());
@@ -258,31 +254,6 @@ impl<S: Mutation> World<S> {
         let listed: BTreeSet<&PodUid> = lists.flat_map(|list| list.succeeded.iter().chain(&list.failed)).collect();
         let Some(controller) = self.hosts[host].job_controller() else { return 0 };
         listed.into_iter().filter(|uid| controller.knows_uncontrolled(uid)).count() as u64
-    }
-
-    /// Put-back bugs that need no wrong code in production: the controller is told more than the network delivers.
-    pub(super) fn overhear(&mut self, host: usize, call: &Call, reply: &Reply) {
-        if self.hosts[host].role != Role::Job {
-            return;
-        }
-        let mut streams = self.hosts[host].streams.iter();
-        let lists = streams.any(|followed| followed.reflector.stream().kind == call.kind && followed.is_listing());
-        match (call.kind, call.verb, reply) {
-            (Kind::JOB, Verb::MergePatch, Reply::Unknown) => self.hosts[host].lost_status = true,
-            (Kind::JOB, Verb::Get, Reply::Done(job)) => {
-                let lost = std::mem::take(&mut self.hosts[host].lost_status);
-                let opens = lost && self.mutation.injects(Bug::LostWriteOpensGate);
-                if let Some(job) = Meta::of(job).filter(|_| opens) {
-                    self.tell(host, Input::Bookmark(Kind::POD, job.revision()));
-                }
-            }
-            (Kind::POD, verb, Reply::Done(pod))
-                if verb != Verb::List && lists && self.mutation.injects(Bug::ResponseIsListed) =>
-            {
-                self.tell(host, Input::Apply(Kind::POD, pod.clone()));
-            }
-            _ => {}
-        }
     }
 
     pub(super) fn heard_of(&mut self, host: usize, request: RequestId, response: Response, now: Duration) {

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tally_core::ids::Revision;
-use tally_core::mutation::{Bug, Mutation};
 use tally_core::time::Span;
 use tally_runtime::controller::{Input, Kind, Stream};
 use tally_runtime::driver::api::{Start, StreamEvent as Heard, WatchError};
@@ -17,7 +16,7 @@ use crate::counters::Sometimes;
 use crate::trace::describe_bytes;
 use crate::world::World;
 
-impl<S: Mutation> World<S> {
+impl World {
     /// Whether a response is delivered instead of the next piece of a list.
     pub(crate) fn interrupts_lists(&mut self) -> bool {
         self.setup.bias.pieces
@@ -81,9 +80,7 @@ impl<S: Mutation> World<S> {
                 }
                 let log = self.api.archive.log(&kind);
                 followed.source = Source::Changes(log.partition_point(|version| version.at <= revision));
-                let at_its_end = kind == Kind::POD && self.mutation.injects(Bug::ListedAtItsEnd);
-                let told = if at_its_end { self.api.head() } else { revision };
-                self.hears(at, stream, Heard::Reached { at: told, complete: true });
+                self.hears(at, stream, Heard::Reached { at: revision, complete: true });
             }
             Source::Changes(next) => {
                 let Some(version) = self.api.archive.log(&kind).get(*next).cloned() else { return false };
@@ -102,10 +99,7 @@ impl<S: Mutation> World<S> {
         true
     }
 
-    fn hears(&mut self, at: usize, stream: usize, mut heard: Heard) {
-        if let Heard::Reached { complete, .. } = &mut heard {
-            *complete |= self.mutation.injects(Bug::BookmarkEndsList);
-        }
+    fn hears(&mut self, at: usize, stream: usize, heard: Heard) {
         let followed = &mut self.hosts[at].streams[stream];
         match followed.reflector.hears(heard) {
             Word::Tell(input) => {
@@ -129,13 +123,6 @@ impl<S: Mutation> World<S> {
         self.hosts[at].streams[stream].opened_at = self.api.now;
         let start = self.hosts[at].streams[stream].reflector.start();
         let kind = self.hosts[at].streams[stream].reflector.stream().kind;
-        let start = match start {
-            Start::Changes { after } if kind == Kind::POD && self.mutation.injects(Bug::ResumedFromJobs) => {
-                let jobs = self.hosts[at].streams.iter().find(|other| other.reflector.stream().kind == Kind::JOB);
-                Start::Changes { after: jobs.map_or(after, |jobs| after.max(jobs.seen)) }
-            }
-            start => start,
-        };
         let source = match start {
             Start::Changes { after } if after < self.api.compacted => {
                 self.counters.hit(Sometimes::TooOld);
@@ -211,7 +198,7 @@ impl<S: Mutation> World<S> {
 
     pub(crate) fn bookmark_any(&mut self, hosts: Range<usize>) -> bool {
         if self.setup.bias.pieces && self.choices.below(2) == 1 {
-            let listing = |host: &Host<S>| host.streams.iter().position(Followed::is_listing);
+            let listing = |host: &Host| host.streams.iter().position(Followed::is_listing);
             let found = (hosts.clone()).find_map(|at| Some((at, listing(&self.hosts[at])?)));
             return found.is_some_and(|(at, stream)| self.bookmark(at, stream));
         }

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use tally_core::accounting::Field;
-
-use super::rules::{Gate, Grain, Overlay, Setup};
+use super::rules::{Gate, Grain, Overlay, Part, Setup};
 use super::steps::Breach;
 use super::world::Faults;
 
@@ -200,17 +198,17 @@ pub const FURTHER: [Row; 22] = [
     bad(
         "accounting gate that overlooks the counters, 2 controllers",
         Verdict::CountsTwice,
-        counted(Gate::Overlooks(Field::Counters), fine(1, 2, NONE)),
+        counted(Gate::Overlooks(Part::Counters), fine(1, 2, NONE)),
     ),
     bad(
         "accounting gate that overlooks the lists, 1 Pod created late, 2 controllers",
         Verdict::CountsTwice,
-        counted(Gate::Overlooks(Field::Uncounted), late(1, 2, NONE)),
+        counted(Gate::Overlooks(Part::Uncounted), late(1, 2, NONE)),
     ),
     bad(
         "accounting gate that overlooks the lists, 1 Pod adopted, 2 controllers",
         Verdict::CountsTwice,
-        counted(Gate::Overlooks(Field::Uncounted), adopted(fine(1, 2, NONE))),
+        counted(Gate::Overlooks(Part::Uncounted), adopted(fine(1, 2, NONE))),
     ),
     bad(
         "accounting gate, none for what was accounted before a restart",

@@ -16,7 +16,6 @@ use tally_core::ids::{PodUid, Revision};
 use tally_core::indexes::IndexSet;
 use tally_core::job::{JobStatus, JobView};
 use tally_core::ledger::Limits;
-use tally_core::mutation::NoMutation;
 use tally_core::pod::{ControllerRef, Exit, Phase, PodView};
 use tally_core::time::{Span, Timestamp};
 use tally_runtime::controller::{Call, Controller, Event, Input, Kind, Metric, Outbox, Refusal, Reply, Request};
@@ -83,8 +82,8 @@ impl Resource {
 
 /// One process that runs both controllers.
 pub struct Replica {
-    pub controller: JobController<NoMutation>,
-    ttl: TtlController<NoMutation>,
+    pub controller: JobController,
+    ttl: TtlController,
     /// How much of each log has been delivered to it.
     pub cursors: [usize; 2],
     flights: Vec<(Source, Request)>,
