@@ -29,6 +29,7 @@ const IN_FLIGHT: usize = 64;
 
 type Uid = CompactString;
 
+#[derive(Default)]
 pub struct CronJobs {
     crons: BTreeMap<Uid, CronJobRecord>,
     /// Jobs that a CronJob controls.
@@ -90,21 +91,6 @@ enum Purpose {
     Whose {
         slot: Timestamp,
     },
-}
-
-impl Default for CronJobs {
-    fn default() -> Self {
-        Self {
-            crons: BTreeMap::new(),
-            jobs: ObjectCache::default(),
-            jobs_at: Revision(0),
-            held: Vec::new(),
-            children: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            asked: RequestsInFlight::default(),
-            epoch: 0,
-        }
-    }
 }
 
 impl CronJobs {

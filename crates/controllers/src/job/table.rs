@@ -16,6 +16,7 @@ use super::FixedState;
 
 pub(super) type JobSlot = u32;
 
+#[derive(Default)]
 pub(super) struct JobTable {
     records: Vec<Option<JobRecord>>,
     free: Vec<JobSlot>,
@@ -81,20 +82,6 @@ pub(super) struct Adoption {
     pub in_flight: bool,
     /// Since when it has had no response or has been refused. None: it has failed and is to be retried.
     pub since: Option<Timestamp>,
-}
-
-impl Default for JobTable {
-    fn default() -> Self {
-        Self {
-            records: Vec::new(),
-            free: Vec::new(),
-            by_uid: HashMap::default(),
-            self_chosen: BTreeMap::new(),
-            tombstones: Tombstones::default(),
-            unreadable: BTreeMap::new(),
-            epoch: 0,
-        }
-    }
 }
 
 impl JobTable {

@@ -3,6 +3,7 @@
 #![allow(clippy::cloned_ref_to_slice_refs, reason = "a list of one object reads better as a list")]
 
 use serde_json::{Value, json};
+use tally_core::gates::Gate;
 use tally_core::pod::TRACKING_FINALIZER;
 
 use super::*;

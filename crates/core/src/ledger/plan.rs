@@ -328,8 +328,7 @@ impl Ledger {
         }
         if let (Some(deadline), false) = (spec.active_deadline_seconds, spec.suspend) {
             // A Job that has not started starts now; with a deadline of 0 it ends now as well (DEADLINE-5).
-            let start_at = status.start_time;
-            let start_at = if self.exact_start { start_at.map(|at| self.started_after(at)) } else { start_at };
+            let start_at = status.start_time.map(|at| if self.exact_start { self.started_after(at) } else { at });
             let ends_at = start_at.unwrap_or(now) + Span::from_seconds(deadline);
             if now >= ends_at {
                 return Some(Decision::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
@@ -743,7 +742,6 @@ impl Ledger {
         let mut creation = NewPod { name, index, failure_count: None, ignored_failure_count: 0 };
         if self.job.spec.limits_each_index() {
             let kept = index.and_then(|index| self.index.kept.get(&index)).map(|slot| self.entry(*slot));
-            let kept = kept;
             // A failure that is recorded counts, whatever the Pod shows since.
             let ignored = |kept: &Entry| kept.is_ignored() && kept.recorded.is_none();
             let counts = kept.map_or((0, 0), |kept| match ignored(kept) {
