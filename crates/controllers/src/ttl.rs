@@ -66,7 +66,9 @@ struct Waiting {
 }
 
 enum Step {
-    Look,
+    Look {
+        asked_at: Timestamp,
+    },
     /// Reads the Job of an expired Pod.
     LookAtJob {
         pod: Arc<PodView>,
@@ -84,6 +86,13 @@ fn mentions(object: &controller::Object, annotation: &str) -> bool {
         Some(tree) => tree["metadata"]["annotations"].get(annotation).is_some(),
         None => memmem::find(&object.bytes, annotation.as_bytes()).is_some(),
     }
+}
+
+/// When an object was read: our clock at the request and at the response, and the server's clock in between.
+struct Read {
+    asked_at: Timestamp,
+    served_at: Option<Timestamp>,
+    now: Timestamp,
 }
 
 impl Default for TtlController {
@@ -264,7 +273,7 @@ impl TtlController {
         self.requests.insert(id, (key, step, action));
     }
 
-    fn look(&mut self, key: Key, out: &mut Outbox) {
+    fn look(&mut self, key: Key, now: Timestamp, out: &mut Outbox) {
         let Some(waiting) = self.waiting.get_mut(&key) else {
             return;
         };
@@ -274,7 +283,7 @@ impl TtlController {
             Key::Job(_) => Action::GetJob { namespace, name },
             Key::Pod(_) => Action::GetPod { namespace, name },
         };
-        self.send(key, Step::Look, action, out);
+        self.send(key, Step::Look { asked_at: now }, action, out);
     }
 
     fn tick(&mut self, now: Timestamp, out: &mut Outbox) {
@@ -282,7 +291,7 @@ impl TtlController {
             && *at <= now
         {
             if let Some((_, key)) = self.timers.pop_first() {
-                self.look(key, out);
+                self.look(key, now, out);
             }
         }
     }
@@ -311,13 +320,8 @@ impl TtlController {
     }
 
     /// Whether the object that was read has expired by both clocks; if it will expire later, it is looked at then.
-    fn has_expired(
-        &mut self,
-        key: &Key,
-        expires_at: Option<Timestamp>,
-        served_at: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
+    fn has_expired(&mut self, key: &Key, expires_at: Option<Timestamp>, read: Read) -> Option<Timestamp> {
+        let Read { asked_at, served_at, now } = read;
         let Some(expires_at) = expires_at else {
             match key {
                 // Without a TTL it stays known: the default of its namespace may change.
@@ -329,9 +333,10 @@ impl TtlController {
         // A local clock that runs ahead deletes nothing early (H6).
         let judged_at = served_at.map_or(now, |served_at| served_at.min(now));
         if judged_at < expires_at {
-            // The response may have been delayed, and the server's clock be ahead of it by now. As long as the object
-            // has not expired by our own clock, that clock says when to look again.
-            let again_at = if now < expires_at { expires_at } else { now + (expires_at - judged_at) };
+            // As long as the object has not expired by our own clock, that clock says when to look again. Otherwise the
+            // server's clock does. The response may have been delayed: as long as the request took, at most.
+            let server_now = judged_at + (now.max(asked_at) - asked_at);
+            let again_at = if now < expires_at { expires_at } else { now + (expires_at.max(server_now) - server_now) };
             self.arm(key, Some(again_at));
             return None;
         }
@@ -348,13 +353,15 @@ impl TtlController {
         out: &mut Outbox,
     ) {
         match (step, answer) {
-            (Step::Look, Answer::Done(Object::Job(job))) if *key == Key::Job(job.uid.clone()) => {
+            (Step::Look { asked_at }, Answer::Done(Object::Job(job))) if *key == Key::Job(job.uid.clone()) => {
                 if lifetime::finished(&job).is_none() {
                     self.forget(key);
                     return;
                 }
                 let expires_at = self.job_expires_at(&job);
-                let Some(expired_at) = self.has_expired(key, expires_at, served_at, now) else { return };
+                let Some(expired_at) = self.has_expired(key, expires_at, Read { asked_at, served_at, now }) else {
+                    return;
+                };
                 let action = Action::DeleteJob {
                     namespace: job.namespace.clone(),
                     name: job.name.clone(),
@@ -364,9 +371,11 @@ impl TtlController {
                 let late = self.waiting.get(key).is_some_and(|waiting| waiting.late);
                 self.send(key.clone(), Step::Delete { expired_at, late }, action, out);
             }
-            (Step::Look, Answer::Done(Object::Pod(pod))) if *key == Key::Pod(pod.uid.clone()) => {
+            (Step::Look { asked_at }, Answer::Done(Object::Pod(pod))) if *key == Key::Pod(pod.uid.clone()) => {
                 let expires_at = self.pod_expires_at(&pod);
-                let Some(expired_at) = self.has_expired(key, expires_at, served_at, now) else { return };
+                let Some(expired_at) = self.has_expired(key, expires_at, Read { asked_at, served_at, now }) else {
+                    return;
+                };
                 let owner = pod.controller.clone().filter(|owner| owner.is_job);
                 match owner {
                     Some(owner) => {
@@ -394,7 +403,7 @@ impl TtlController {
                 let Some(expired_at) = self.pod_expires_at(&pod) else { return };
                 self.delete_pod(&pod, expired_at, out);
             }
-            (Step::Look, Answer::Done(_) | Answer::Gone) => self.forget(key),
+            (Step::Look { .. }, Answer::Done(_) | Answer::Gone) => self.forget(key),
             (Step::Delete { expired_at, late }, Answer::Done(_) | Answer::Gone) => {
                 if matches!(key, Key::Job(_)) {
                     let after = now - expired_at;
@@ -406,7 +415,7 @@ impl TtlController {
                 self.forget(key);
             }
             // Changed between the read and the delete: read again.
-            (Step::Delete { .. }, Answer::Conflict) => self.look(key.clone(), out),
+            (Step::Delete { .. }, Answer::Conflict) => self.look(key.clone(), now, out),
             _ => self.retry(key, now, out),
         }
     }
@@ -728,6 +737,26 @@ mod tests {
         probe.passes(11_000);
         probe.answer_served(0, done(job), Some(finished_at));
         assert_eq!(probe.wakes_in(), Some(49_000));
+    }
+
+    /// The response says that the Job has a minute left, and has taken longer than that.
+    #[test]
+    fn a_response_that_took_longer_than_was_left_delays_no_deletion() {
+        for (taken, wait) in [(100_000, None), (60_000, None), (45_000, Some(15_000))] {
+            let mut probe = Probe::new(TtlController::default());
+            let mut job = expired(0);
+            job["status"]["conditions"][0]["lastTransitionTime"] = probe.now.to_string().into();
+            job["spec"]["ttlSecondsAfterFinished"] = 60.into();
+            probe.lists(Kind::JOB, &[job.clone()], 5);
+            // Our clock jumps to the expiry, the server's does not.
+            let served_at = probe.now;
+            probe.passes(60_000);
+            assert_eq!(probe.asks(), ["get jobs ns/j0"]);
+            probe.passes(taken);
+            probe.answer_served(0, done(job), Some(served_at));
+            let again = if wait.is_none() { vec!["get jobs ns/j0".to_owned()] } else { Vec::new() };
+            assert_eq!((probe.asks(), probe.wakes_in()), (again, wait));
+        }
     }
 
     /// A finished Pod with a TTL of ten seconds, of the Job `j`, seen in the second of its end.

@@ -170,7 +170,7 @@ macro_rules! require {
 
 impl Oracle {
     pub fn new(uncounted_limit: usize, instances: usize, gates_off: GatesOff) -> Self {
-        Self { uncounted_limit, gates_off, laws: Laws::new(instances, gates_off), ..Self::default() }
+        Self { uncounted_limit, gates_off, laws: Laws::new(uncounted_limit, instances, gates_off), ..Self::default() }
     }
 
     pub fn fail(&mut self, invariant: &'static str, text: String) {

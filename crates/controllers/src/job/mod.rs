@@ -281,8 +281,8 @@ impl JobController {
     pub fn replan(&mut self) -> Vec<Request> {
         let mut out = Outbox::default();
         for slot in self.jobs.slots() {
-            if let Some(planned_at) = self.jobs.get(slot).and_then(|record| record.planned_at) {
-                self.plan(slot, planned_at, &mut out);
+            if let Some(planned) = self.jobs.get(slot).and_then(|record| record.planned) {
+                self.plan_for(slot, planned, &mut out);
             }
         }
         out.requests

@@ -12,7 +12,7 @@ use tally_core::time::Timestamp;
 use tally_explain::Cause;
 
 use super::streams::StreamProgress;
-use super::table::{Adoption, JobSlot};
+use super::table::{Adoption, JobSlot, Planned};
 use super::{ADOPTION_PATIENCE, GET_RETRY, INVALID_STATUS_RETRY, JobController, Pending, effects};
 use crate::wire::{Action, PodChange};
 use tally_runtime::controller::{Metric, Outbox};
@@ -23,6 +23,12 @@ const CROWDED: usize = 128;
 
 impl JobController {
     pub(super) fn plan(&mut self, slot: JobSlot, now: Timestamp, out: &mut Outbox) {
+        let crowded = self.requests.len() >= CROWDED;
+        self.plan_for(slot, Planned { at: now, crowded }, out);
+    }
+
+    pub(super) fn plan_for(&mut self, slot: JobSlot, planned: Planned, out: &mut Outbox) {
+        let Planned { at: now, crowded } = planned;
         let StreamProgress { pods_at, jobs_at, .. } = self.progress;
         let pods_complete = self.progress.pods_complete();
         let Some(record) = self.jobs.get_mut(slot) else {
@@ -59,7 +65,7 @@ impl JobController {
         if !pods_complete {
             return;
         }
-        record.planned_at = Some(now);
+        record.planned = Some(planned);
         // Wait for pending adoptions before creating Pods or deciding the verdict.
         // A clock that stepped back must not block the Job.
         let patience_ends = |adoption: &Adoption| match &adoption.since {
@@ -74,7 +80,6 @@ impl JobController {
             return;
         }
         let view = ledger.job().clone();
-        let crowded = self.requests.len() >= CROWDED;
         let plan = ledger.plan(now, Horizon { pods_at, jobs_at, elsewhere: &self.unclaimed, crowded });
         if view.status.is_finished() && !ledger.has_tracked_pods() {
             record.ledger = None;

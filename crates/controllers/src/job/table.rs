@@ -31,6 +31,14 @@ pub(super) struct JobTable {
     epoch: u32,
 }
 
+/// The time and the load that a plan was made for: a plan for the same ones yields nothing more.
+#[derive(Clone, Copy)]
+pub(super) struct Planned {
+    pub at: Timestamp,
+    /// Requests wait for their turn.
+    pub crowded: bool,
+}
+
 /// One Job as the controller stores it.
 pub(super) struct JobRecord {
     pub view: Arc<JobView>,
@@ -62,7 +70,7 @@ pub(super) struct JobRecord {
     pub told_unsupported: bool,
     /// What was said about annotations that cannot be used (BACKOFF-12).
     pub warned_backoff: Option<Arc<str>>,
-    pub planned_at: Option<Timestamp>,
+    pub planned: Option<Planned>,
     /// How many times the server has refused the status since it accepted one (EVENT-14).
     pub status_refusals: u32,
 }
@@ -72,7 +80,7 @@ impl JobRecord {
         let times = [&mut self.timer, &mut self.list_retry_at, &mut self.gate_closed_since];
         let since = self.adoptions.values_mut().map(|adoption| &mut adoption.since);
         times.into_iter().chain(since).flatten().for_each(|at| *at = *at - by);
-        self.planned_at = None;
+        self.planned = None;
         self.ledger.iter_mut().for_each(|ledger| ledger.clock_set_back(now));
     }
 }
@@ -153,7 +161,7 @@ impl JobTable {
             counted_legacy: false,
             told_unsupported: false,
             warned_backoff: None,
-            planned_at: None,
+            planned: None,
             status_refusals: 0,
         });
         slot

@@ -239,6 +239,37 @@ fn pods_are_created_until_there_are_enough_and_then_reported() {
     assert!(events.iter().all(|event| event.starts_with("j SuccessfulCreate: Created pod: j-")), "{events:?}");
 }
 
+/// A plan may wait because requests wait for their turn. Once they are answered, the same plan waits as long as before (I10).
+#[test]
+fn a_plan_that_waits_because_many_requests_do_is_the_last_one() {
+    let large = with(with(job("j"), "spec/completions", 3), "spec/parallelism", 3);
+    let large = with(large, "status/active", 3);
+    let mut probe = started(&[large.clone()], &["a", "b", "c"].map(|name| pod(name, "j", 2)));
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::POD, pod_in("Succeeded", "a", "j", 11));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let recorded = written(&probe, 0, large, 12);
+    probe.answer(0, done(recorded.clone()));
+    assert_eq!(probe.asks(), ["patch pods ns/a"]);
+    probe.answer(0, done(released(pod_in("Succeeded", "a", "j", 13))));
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+    let tallied = written(&probe, 0, recorded, 14);
+    probe.answer(0, done(tallied));
+    bookmark(&mut probe, Kind::POD, 20);
+    for nth in 0..150 {
+        probe.sees(Kind::JOB, at(15, small_job(&format!("small-{nth}"))));
+    }
+    assert_eq!(probe.asks(), ["create pods ns/"; 150]);
+    probe.sees(Kind::POD, pod_in("Succeeded", "b", "j", 21));
+    assert_eq!((probe.asks(), probe.wakes_in()), (Vec::new(), Some(500)));
+    for nth in 0..150 {
+        probe.answer(nth, refused(403, "Forbidden"));
+    }
+    assert!(probe.controller.replan().is_empty());
+    probe.passes(500);
+    assert_eq!(probe.asks(), ["merge jobs ns/j/status"]);
+}
+
 /// An API server with one Job: it carries out every request, and the streams show what it stored.
 struct OneJob {
     probe: Probe<JobController>,

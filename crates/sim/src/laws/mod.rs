@@ -60,6 +60,8 @@ pub(crate) struct Laws {
     healed_at: Option<Timestamp>,
     /// How many instances run at a time.
     instances: usize,
+    /// How many Pods the lists of a status may contain.
+    uncounted_limit: usize,
     gates_off: GatesOff,
     refusals: refused::Refusals,
 }
@@ -75,8 +77,8 @@ struct StatusWrite<'a> {
 }
 
 impl Laws {
-    pub(crate) fn new(instances: usize, gates_off: GatesOff) -> Self {
-        Self { instances, gates_off, ..Self::default() }
+    pub(crate) fn new(uncounted_limit: usize, instances: usize, gates_off: GatesOff) -> Self {
+        Self { uncounted_limit, instances, gates_off, ..Self::default() }
     }
 
     pub(crate) fn take_violation(&mut self) -> Option<Violation> {

@@ -137,10 +137,12 @@ impl Laws {
                 condemned.then_some(()).ok_or_else(|| "no Pod ever failed in such a way".to_owned())
             }
             "BackoffLimitExceeded" => {
-                // REPL-8: a Pod that was given up has failed for its Job, and for no other reason.
-                let recorded = &write.after.status.uncounted_terminated_pods.failed;
+                // REPL-8: a Pod that was given up has failed for its Job, and for no other reason. The write that decides
+                // records it, unless its lists are full.
+                let lists = &write.after.status.uncounted_terminated_pods;
+                let full = lists.succeeded.len() + lists.failed.len() >= self.uncounted_limit;
                 let given_up = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| {
-                    (recorded.contains(uid) || life.recorded == Some(false))
+                    (full && life.recorded.is_none() || lists.failed.contains(uid) || life.recorded == Some(false))
                         && self.fenced_in_time(write, uid) == Some(true)
                 });
                 let failures = true_failures(&self.history, job) + given_up.count() as i64;

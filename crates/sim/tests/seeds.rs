@@ -1,0 +1,40 @@
+//! Schedules that once failed, and whose cause is not obvious from a unit test.
+
+#![allow(clippy::unwrap_used)]
+
+use tally_sim::{run, scenarios};
+
+fn holds(name: &str, seeds: &[u64]) {
+    for seed in seeds {
+        let outcome = run::seed(*seed, None, scenarios::find(name).unwrap(), false);
+        assert!(outcome.violation.is_none(), "{name}, seed {seed}: {:?}", outcome.violation);
+    }
+}
+
+/// 10000301: the response to the creation of a Job came in the middle of a list of Jobs from which it was missing. It
+/// stayed in `active`, and with Forbid nothing was started any more.
+/// 12001901: the response to a status write came in the middle of a list of CronJobs that had another of that name. The
+/// status of the deleted one was written every 64 seconds, forever.
+#[test]
+fn an_answer_in_the_middle_of_a_list_brings_nothing_back() {
+    holds("cron", &[10_000_301, 12_001_901]);
+}
+
+/// The status waited for its turn behind the requests of other Jobs. They were answered, and the plan was made again.
+#[test]
+fn a_plan_that_waits_for_its_turn_is_the_last_one() {
+    holds("large", &[1_100_000_267]);
+}
+
+/// A limit of one Pod in the lists of a status: a failure and a Pod that was given up end the Job, and only the first is
+/// recorded by the write that says so (I16).
+#[test]
+fn a_pod_that_is_given_up_counts_before_there_is_room_to_record_it() {
+    holds("dead-node-wait", &[1_200_008_814]);
+}
+
+/// The read of a Job took as long as its TTL had left (I20).
+#[test]
+fn a_slow_read_delays_no_expiry() {
+    holds("clocks", &[1_200_014_470]);
+}
