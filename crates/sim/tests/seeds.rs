@@ -38,3 +38,9 @@ fn a_pod_that_is_given_up_counts_before_there_is_room_to_record_it() {
 fn a_slow_read_delays_no_expiry() {
     holds("clocks", &[1_200_014_470]);
 }
+
+/// The policy accepted the status long before the faults ended, and the Job went on under faults (I28).
+#[test]
+fn a_job_whose_status_is_accepted_again_takes_its_time_under_faults() {
+    holds("refused-statuses", &[1_300_009_663]);
+}

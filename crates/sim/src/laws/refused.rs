@@ -92,8 +92,8 @@ impl Laws {
 
     /// In a healed world that has nothing to do but wait until `wake_at`: whoever had its status refused, and knows of
     /// nothing new, wakes at the end of its delay, and need not wait if it was shown a newer Job. A Job whose status is
-    /// accepted again ends within the longest delay, its back-offs and a few seconds. `wakes`: when a controller wakes, if
-    /// it still runs.
+    /// accepted again ends within the longest delay, its back-offs and a few seconds; until the world is healed, its Pods
+    /// take their time. `wakes`: when a controller wakes, if it still runs.
     pub(crate) fn check_refused(
         &mut self,
         now: Timestamp,
@@ -121,7 +121,8 @@ impl Laws {
             let life = self.history.jobs.get(uid).and_then(|life| life.now());
             let Some(job) = life.filter(|job| !job.deleting() && job.terminal().is_none()) else { continue };
             let back_offs = (1..=self.failures_ever(job)).map(|failures| delays(job, failures).1);
-            let ends_by = back_offs.fold(*tried_by + ENDS_WITHIN, |at, delay| at + delay);
+            let from = self.healed_at.map_or(*tried_by, |healed_at| healed_at.max(*tried_by));
+            let ends_by = back_offs.fold(from + ENDS_WITHIN, |at, delay| at + delay);
             if wake_at.is_none_or(|at| at > ends_by) {
                 let name = &job.metadata.name;
                 found =
