@@ -442,13 +442,14 @@ impl Ledger {
     pub fn apply_pod(&mut self, pod: &PodView, via: ObservedVia, now: Timestamp) {
         let in_list = via == ObservedVia::Stream;
         self.freshness.pod_observed(pod.revision);
-        if !pod.tracked && !self.mode.legacy && !self.committed.uncounted.contains_key(&pod.uid) {
+        let slot = self.find(&pod.uid);
+        if !pod.tracked && !self.mode.legacy && !self.accounts_for(&pod.uid, slot) {
             self.freshness.doubt_job(pod.revision);
         }
         let spec = self.job.spec.clone();
         // A finish time in the future must not extend the back-off without bound (DEFECT-25).
         let finished_at = pod.finished_at.min(now);
-        if let Some(slot) = self.find(&pod.uid) {
+        if let Some(slot) = slot {
             let epoch = self.lists.epoch;
             let known = self.entry_mut(slot);
             if in_list {
@@ -559,6 +560,12 @@ impl Ledger {
         if let Some(index) = entry.index.filter(|_| self.mode.indexed) {
             self.refresh_index(index);
         }
+    }
+
+    /// Whether our view of the Job accounts for a Pod that was released: by its lists, or because a write of ours recorded its
+    /// success by its index.
+    fn accounts_for(&self, uid: &PodUid, slot: Option<Slot>) -> bool {
+        self.committed.uncounted.contains_key(uid) || slot.is_some_and(|slot| self.entry(slot).index_counted)
     }
 
     /// A list of all Pods begins; Pods that it has not shown by its end are gone.

@@ -536,6 +536,41 @@ fn a_pod_that_another_writer_released_uncounted_makes_the_job_be_read_before_pod
     }
 }
 
+/// An Indexed Job is read no more often than another one: our view of it accounts for a success by its index.
+#[test]
+fn a_released_pod_whose_index_our_view_contains_makes_nobody_read_the_job() {
+    enum Write {
+        Ours,
+        Observed,
+        Unobserved,
+    }
+    let indexed = job(json!({"parallelism": 4, "completions": 9, "completionMode": "Indexed"}));
+    for (write, rereads) in [(Write::Ours, false), (Write::Observed, false), (Write::Unobserved, true)] {
+        let mut bench = Bench::new(&indexed);
+        bench.ledger.job_confirmed(Revision(100));
+        bench.sees(at_index(pod("a", 101, "Succeeded"), 0));
+        bench.sees(at_index(pod("b", 102, "Running"), 1));
+        let plan = bench.plan();
+        let stored = bench.stored(&plan, 111);
+        match write {
+            Write::Ours => bench.ledger.status_written(stored, bench.now),
+            Write::Observed => {
+                bench.ledger.status_unwritten();
+                bench.ledger.observe_job(stored);
+            }
+            Write::Unobserved => bench.ledger.status_unwritten(),
+        }
+        // The first batch is one Pod.
+        let new = &plan.creations[0];
+        let new = at_index(pod(&new.name, 103, "Pending"), new.index.expect("an index"));
+        bench.ledger.created(&pod_view(&new), Revision(102), bench.now);
+        bench.sees(at_index(released(pod("a", 112, "Succeeded")), 0));
+        (bench.pods_at, bench.jobs_at) = (120, 111);
+        let plan = bench.plan();
+        assert_eq!((plan.must_reread_job, plan.creations.is_empty()), (rereads, rereads), "{plan:?}");
+    }
+}
+
 #[test]
 fn refused_creations_back_off_from_one_second_to_sixty_four() {
     let mut bench = Bench::new(&job(json!({})));
