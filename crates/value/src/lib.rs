@@ -240,10 +240,12 @@ pub trait ValueIndex {
 }
 
 impl ValueIndex for str {
+    #[inline]
     fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         value.as_object()?.get(self)
     }
 
+    #[inline]
     fn find_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value> {
         value.as_object_mut()?.get_mut(self)
     }

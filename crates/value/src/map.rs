@@ -25,6 +25,12 @@ impl Field {
         (self.name, self.value)
     }
 
+    /// Whether this is the field of this name, whose prefix it has: that and its length are all of a short name.
+    fn is_named(&self, name: &str) -> bool {
+        let own = self.name.as_bytes();
+        own.len() == name.len() && (own.len() <= 8 || own[8..] == name.as_bytes()[8..])
+    }
+
     fn order(&self, prefix: u64, name: &str) -> Ordering {
         self.prefix.cmp(&prefix).then_with(|| self.name.as_str().cmp(name))
     }
@@ -39,7 +45,8 @@ const FEW: usize = 24;
 pub struct Map(Fields);
 
 /// The first eight bytes of a name as a number, whose order is that of the names. Fields are looked up all the time, and most
-/// differ in it.
+/// differ in it. Of a name that is constant, so is this.
+#[inline]
 fn prefix(name: &str) -> u64 {
     let bytes = name.as_bytes();
     match (bytes.first_chunk(), bytes.first_chunk(), bytes.last_chunk()) {
@@ -80,11 +87,15 @@ impl Map {
         }
     }
 
-    /// Where a field is. A look at the beginnings of a few names is faster than a search.
+    #[inline]
     fn place(&self, name: &str) -> Option<usize> {
-        let prefix = prefix(name);
+        self.place_of(prefix(name), name)
+    }
+
+    /// Where a field is. A look at the beginnings of a few names is faster than a search.
+    fn place_of(&self, prefix: u64, name: &str) -> Option<usize> {
         match self.0.len() {
-            ..=FEW => self.0.iter().position(|field| field.prefix == prefix && field.name == name),
+            ..=FEW => self.0.iter().position(|field| field.prefix == prefix && field.is_named(name)),
             _ => self.find(prefix, name).ok(),
         }
     }
@@ -102,15 +113,18 @@ impl Map {
         self.0.is_empty()
     }
 
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.place(name).map(|at| &self.0[at].value)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         let at = self.place(name)?;
         Some(&mut self.fields()[at].value)
     }
 
+    #[inline]
     pub fn contains_key(&self, name: &str) -> bool {
         self.place(name).is_some()
     }

@@ -1,8 +1,8 @@
 //! What the tasks of a cluster print: one request for each run of a container, which ends when the container has ended.
 //!
 //! A log stays on its node until the Pod is deleted, so it is read only when its turn has come: nothing has to be kept
-//! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped; the Pod then
-//! says whether the log is still that of the same run, because a request names a container and not its run.
+//! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped. A request names
+//! a container and not its run: of a container that may have been started again since, the Pod then says whose log it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -146,6 +146,8 @@ pub struct TaskLogs {
 
 struct TaskLog {
     run: LoggedRun,
+    /// The container may be started again in its Pod.
+    may_restart: bool,
     name: TaskName,
     lines: Lines,
     state: watch::Sender<RunState>,
@@ -208,14 +210,14 @@ impl TaskLogs {
                     index: pod.metadata.index(),
                     several: pod.status.has_several(),
                 };
-                self.begin(source, attempt.clone());
+                self.begin(source, attempt.clone(), pod.spec.may_restart());
             }
             let has_ended = run.ended.is_some() || pod.status.has_ended();
             self.change(&attempt, RunState { has_ended, is_previous: run.is_previous });
         }
     }
 
-    fn begin(&mut self, source: OutputSource, attempt: Attempt) {
+    fn begin(&mut self, source: OutputSource, attempt: Attempt, may_restart: bool) {
         self.turns.began(&attempt, self.jobs.place(&source.job, source.index));
         let run = LoggedRun {
             namespace: source.namespace.to_string(),
@@ -224,7 +226,7 @@ impl TaskLogs {
         };
         let name = TaskName::new(source, &attempt.container);
         let (lines, state) = (Lines::default(), watch::Sender::default());
-        self.tasks.insert(attempt, TaskLog { run, name, lines, state, pieces: None });
+        self.tasks.insert(attempt, TaskLog { run, may_restart, name, lines, state, pieces: None });
         self.arrived.notify_one();
     }
 
@@ -292,7 +294,7 @@ impl TaskLogs {
         let (sender, pieces) = mpsc::channel(MOST_PIECES);
         task.pieces = Some(pieces);
         let state = task.state.subscribe();
-        let reader = LogReader { run: task.run.clone(), state, sender, count: 0, has_asked: false };
+        let reader = LogReader { run: task.run.clone(), state, sender, count: 0, confirms: task.may_restart };
         let (place, arrived) = (self.place.clone(), self.arrived.clone());
         tokio::spawn(async move {
             reader.run(place, &arrived).await;
@@ -400,8 +402,9 @@ struct LogReader {
     sender: mpsc::Sender<LogPiece>,
     /// The bytes that were sent.
     count: usize,
-    /// The log was requested before. The container may have been started again since.
-    has_asked: bool,
+    /// The container may have been started again since the status that shows this run: it may be restarted, or the log was
+    /// requested before.
+    confirms: bool,
 }
 
 /// How a request for a log ended.
@@ -474,8 +477,7 @@ impl LogReader {
         timeout(STATUS_WITHIN, state.wait_for(|state| state.has_ended)).await.is_ok()
     }
 
-    /// Requests the log of this run. The first request follows the status that shows the run; a later one is confirmed
-    /// by a status that is read after it.
+    /// Requests the log of this run. Where it may be that of the next one, a status that is read after it confirms it.
     async fn open(&mut self, remote: &Remote) -> Result<Incoming, LogEnd> {
         let mut previous = self.state.borrow().is_previous;
         // A run that has become the previous one stays that, or is gone.
@@ -489,7 +491,7 @@ impl LogReader {
                     Some(_) => LogEnd::Refused(why),
                 }
             });
-            if !std::mem::replace(&mut self.has_asked, true) {
+            if !std::mem::replace(&mut self.confirms, true) {
                 return log;
             }
             let log = log?;
@@ -562,9 +564,8 @@ mod tests {
 
     use super::*;
 
-    /// The run that is read has printed `begin`, and so has the one after it, which goes on.
-    #[tokio::test]
-    async fn a_log_that_is_opened_again_is_that_of_the_same_run() {
+    /// A server with a Pod whose first run has printed `begin`, and so has the second one, which goes on.
+    async fn reads(may_restart: bool, states: [bool; 2]) -> String {
         let restarted = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -589,18 +590,30 @@ mod tests {
         let attempt = Attempt { pod: PodUid::new("u"), container: "main".into(), number: 0 };
         let run = LoggedRun { namespace: "default".into(), pod: "p".into(), attempt };
         let (sender, mut pieces) = mpsc::channel(MOST_PIECES);
-        let state = watch::Sender::new(RunState::default());
-        let mut reader = LogReader { run, state: state.subscribe(), sender, count: 0, has_asked: false };
-        let arrived = Notify::new();
-        assert!(matches!(reader.read_once(&remote, &arrived).await, LogEnd::Complete));
         // The status that the reader knows is old.
-        is_restarted.store(true, std::sync::atomic::Ordering::SeqCst);
-        assert!(matches!(reader.read_once(&remote, &arrived).await, LogEnd::Complete));
+        let state = watch::Sender::new(RunState::default());
+        let mut reader = LogReader { run, state: state.subscribe(), sender, count: 0, confirms: may_restart };
+        let arrived = Notify::new();
+        for state in states {
+            is_restarted.store(state, std::sync::atomic::Ordering::SeqCst);
+            assert!(matches!(reader.read_once(&remote, &arrived).await, LogEnd::Complete));
+        }
         drop(reader);
         let mut text = Vec::new();
         while let Some(LogPiece::Text(piece)) = pieces.recv().await {
             text.extend_from_slice(&piece);
         }
-        assert_eq!(String::from_utf8(text).unwrap(), "begin\nkilled\n");
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_opened_again_is_that_of_the_same_run() {
+        assert_eq!(reads(false, [false, true]).await, "begin\nkilled\n");
+    }
+
+    /// The container was started again between the status that showed its first run and the request for its log.
+    #[tokio::test]
+    async fn the_first_log_of_a_container_that_may_be_restarted_is_that_of_its_run() {
+        assert_eq!(reads(true, [true, true]).await, "begin\nkilled\n");
     }
 }

@@ -78,12 +78,15 @@ pub struct PodText {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
-    containers: Vec<Requesting>,
+    restart_policy: String,
+    containers: Vec<ContainerText>,
+    init_containers: Vec<ContainerText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Requesting {
+#[serde(default, rename_all = "camelCase")]
+struct ContainerText {
+    restart_policy: Option<String>,
     resources: Option<Resources>,
 }
 
@@ -94,6 +97,12 @@ struct Resources {
 }
 
 impl PodSpec {
+    /// Whether a container may be started again in this Pod.
+    pub fn may_restart(&self) -> bool {
+        let mut containers = self.containers.iter().chain(&self.init_containers);
+        self.restart_policy != "Never" || containers.any(|container| container.restart_policy.is_some())
+    }
+
     /// The amounts of each resource that its containers request: all of them must be free at the same time.
     pub fn requests(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
