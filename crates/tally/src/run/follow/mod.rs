@@ -46,6 +46,8 @@ use outputs::Outputs;
 const BEAT: Duration = Duration::from_millis(100);
 /// Interval for looking whether tasks that run have printed something. Users do not notice this delay.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How many times the output of ended tasks is shown before the failure of one of them, at most: a part of each at a time.
+const SHOWN_BEFORE_FAILURE: usize = 64;
 
 /// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -330,7 +332,13 @@ impl Follow<'_> {
         }
     }
 
+    /// What a task has printed comes before its failure: the shim tells the end of an attempt before the status is written.
     fn tell_failure(&mut self, pod: &PodText, failure: &PodFailure) {
+        for _ in 0..SHOWN_BEFORE_FAILURE {
+            if !self.show_tasks() || !self.outputs.as_ref().is_some_and(Outputs::has_ended_tasks) {
+                break;
+            }
+        }
         if let Some(job) = pod.metadata.job().and_then(|uid| self.model.job(uid)) {
             self.output.failed(job, failure);
         }
