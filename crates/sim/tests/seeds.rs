@@ -44,3 +44,9 @@ fn a_slow_read_delays_no_expiry() {
 fn a_job_whose_status_is_accepted_again_takes_its_time_under_faults() {
     holds("refused-statuses", &[1_300_009_663]);
 }
+
+/// A Pod was bound to a node that was gone, by a binding of unknown outcome, and another node had its name by then (G2).
+#[test]
+fn a_node_is_not_given_more_than_it_has_because_an_earlier_one_had_its_name() {
+    holds("lost-node", &[1_300_015_913]);
+}

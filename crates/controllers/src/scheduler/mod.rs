@@ -13,7 +13,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use compact_str::{CompactString, ToCompactString};
@@ -59,6 +59,9 @@ pub struct Scheduler {
     queue: Queue,
     /// Pods that take room, by UID: on which node, and how much.
     taken: HashMap<PodUid, (CompactString, Arc<Requirements>), foldhash::fast::FixedState>,
+    /// Where Pods take room as well, until the stream shows their node or their end: the outcome of a binding to this node
+    /// is unknown, it is gone, and another one may get its name.
+    may_take: BTreeMap<PodUid, Vec<(CompactString, Arc<Requirements>)>>,
     /// Pods that have no node according to the stream, by UID.
     standings: HashMap<PodUid, Standing, foldhash::fast::FixedState>,
     /// Bindings to retry.
@@ -114,6 +117,7 @@ impl Scheduler {
             places: Places::default(),
             queue: Queue::default(),
             taken: HashMap::default(),
+            may_take: BTreeMap::new(),
             standings: HashMap::default(),
             timers: BTreeSet::new(),
             asked: RequestsInFlight::default(),
@@ -127,7 +131,25 @@ impl Scheduler {
         let Some(node) = CandidateNode::read(object).map(Arc::new) else { return };
         let stale = matches!(self.nodes.observe(node.clone()), CacheChange::Stale);
         if !stale && self.places.set(&node) {
+            self.bind_again(&node.meta.name, now);
             self.changed(&node.meta.name, now);
+        }
+    }
+
+    /// A node has the name of one that is gone: Pods that may have been bound to that one go there first.
+    fn bind_again(&mut self, node: &str, now: Timestamp) {
+        let is_it = |(name, _): &(CompactString, Arc<Requirements>)| *name == node;
+        let candidates = self.may_take.iter().filter(|(_, places)| places.iter().any(is_it));
+        for uid in candidates.map(|(uid, _)| uid.clone()).collect::<Vec<_>>() {
+            let Some(standing) = self.standings.get_mut(&uid) else { continue };
+            let State::Waiting(group) = standing.state else { continue };
+            let Some(places) = self.may_take.get_mut(&uid) else { continue };
+            let Some(at) = places.iter().position(is_it) else { continue };
+            let (node, requirements) = places.swap_remove(at);
+            self.queue.leave(group, &standing.ticket);
+            standing.state = State::Placed { node: node.clone(), retry: Some(now) };
+            self.timers.insert((now, uid.clone()));
+            self.taken.insert(uid, (node, requirements));
         }
     }
 
@@ -175,11 +197,21 @@ impl Scheduler {
         let taken = (!pod.terminal && !pod.node.is_empty()).then(|| (pod.node.clone(), requirements));
         self.drop_standing(&seen.uid);
         self.take(seen.uid.clone(), taken, now);
+        self.outcome_known(&seen.uid, now);
     }
 
     fn pod_gone(&mut self, uid: &PodUid, now: Timestamp) {
         self.drop_standing(uid);
         self.take(uid.clone(), None, now);
+        self.outcome_known(uid, now);
+    }
+
+    /// The stream has shown what became of every binding of the Pod.
+    fn outcome_known(&mut self, uid: &PodUid, now: Timestamp) {
+        for (node, requirements) in self.may_take.remove(uid).unwrap_or_default() {
+            self.places.free(&node, &requirements.requests);
+            self.changed(&node, now);
+        }
     }
 
     /// Updates the room that a Pod takes.
@@ -311,9 +343,10 @@ impl Scheduler {
                 self.bind(uid, out);
                 return;
             }
-            // The node is gone, and its room with it. If the binding was carried out after all, the API refuses the next one.
+            // The node is gone. If the binding was carried out after all, the API refuses the next one. Another node of that
+            // name has less room then.
             *retry = None;
-            self.take(uid.clone(), None, now);
+            self.may_take.entry(uid.clone()).or_default().extend(self.taken.remove(uid));
         }
         let Some(standing) = self.standings.get_mut(uid) else { return };
         let Some(CachedPod { kept: pod, .. }) = self.pods.get(uid) else { return };

@@ -418,6 +418,45 @@ fn a_binding_to_a_node_that_is_gone_is_not_repeated() {
     assert_eq!(placed(&mut probe), ["b>m"], "its room is free");
 }
 
+/// The node is gone and another one has its name: the binding may have been carried out, or may yet be.
+#[test]
+fn a_node_has_less_room_if_a_pod_may_have_been_bound_to_one_of_its_name() {
+    for carried_out in [true, false] {
+        let first = asking_for("a", 1, "2");
+        let mut probe = started(&[node("n", json!({}))], &[first.clone()]);
+        assert_eq!(placed(&mut probe), ["a>n"]);
+        probe.answer(0, Reply::Unknown);
+        probe.gone(Kind::NODE, node("n", json!({})));
+        probe.passes(250);
+        probe.sees(Kind::NODE, at_revision(node("m", json!({})), 101));
+        assert_eq!(placed(&mut probe), ["a>m"]);
+        probe.answer(0, refused(409, "Conflict"));
+        probe.sees(Kind::NODE, at_revision(node("n", json!({})), 102));
+        probe.sees(Kind::POD, asking_for("b", 103, "2"));
+        assert_eq!(probe.asks(), NOTHING, "b gets room neither of n nor of m");
+        let found = if carried_out {
+            on(at_revision(first, 104), "n", "Running")
+        } else {
+            on(at_revision(first, 104), "m", "Running")
+        };
+        probe.sees(Kind::POD, found);
+        assert_eq!(placed(&mut probe), [if carried_out { "b>m" } else { "b>n" }]);
+    }
+}
+
+/// It does not wait for the room that it may take itself.
+#[test]
+fn a_pod_that_may_have_been_bound_to_a_node_is_bound_to_the_next_one_of_that_name() {
+    let mut probe = started(&[node("n", json!({}))], &[asking_for("a", 1, "2"), asking_for("b", 2, "2")]);
+    assert_eq!(placed(&mut probe), ["a>n"]);
+    probe.answer(0, Reply::Unknown);
+    probe.gone(Kind::NODE, node("n", json!({})));
+    probe.passes(250);
+    assert_eq!(probe.asks(), NOTHING);
+    probe.sees(Kind::NODE, at_revision(node("n", json!({})), 101));
+    assert_eq!(placed(&mut probe), ["a>n"], "b waits");
+}
+
 /// The refusal of the second binding may be caused by the first, or hide that the first is still in flight.
 #[test]
 fn a_binding_refused_after_one_of_which_nothing_is_known_frees_no_room() {
