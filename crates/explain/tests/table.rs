@@ -578,6 +578,10 @@ fn rows() -> Vec<Row> {
     let tries =
         Evidence { events: vec![event("Job", "j", "FailedCreate", refused, 12)], ..seen(job(failed(3)), left(12)) };
     row(tries, &["QuotaExceeded"], "A ResourceQuota of the namespace refuses the Pods", 72);
+    // It does for a Pod that is left.
+    let tried =
+        Evidence { events: vec![event("Job", "j", "FailedCreate", refused, 3)], ..seen(job(failed(3)), left(4)) };
+    row(tried, &["BackOff"], "not created before 2026-01-31T12:00:06Z: attempt 3 of 7", 4);
     // A Pod without an owner that has ended is not adopted: its success ends no back-off, and its failure begins none.
     for phase in ["Succeeded", "Failed"] {
         let orphan = ended("b", phase, 2, json!({"metadata": {"finalizers": null, "ownerReferences": []}}));

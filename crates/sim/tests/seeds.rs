@@ -50,3 +50,9 @@ fn a_job_whose_status_is_accepted_again_takes_its_time_under_faults() {
 fn a_node_is_not_given_more_than_it_has_because_an_earlier_one_had_its_name() {
     holds("lost-node", &[1_300_015_913]);
 }
+
+/// The controller was refused the creation of a Pod and waited for failures that are gone, and for one that is there (X1).
+#[test]
+fn a_wait_for_a_failure_that_is_there_is_told_although_a_creation_was_refused() {
+    holds("large", &[1_102_000_059]);
+}

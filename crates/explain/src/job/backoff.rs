@@ -26,13 +26,16 @@ impl Story<'_> {
         known: Option<Timestamp>,
         remembered: Option<&RememberedBackoff>,
     ) -> Option<Reason> {
-        if let (Some(until), None) = (known, remembered) {
+        let known = known.map(|until| {
             let notice = plan.backoffs.iter().min_by_key(|notice| notice.retry_at);
             let more = plan.backoffs.len().saturating_sub(1);
             let also = if more > 0 { format!(", and {more} more indexes wait") } else { String::new() };
             let detail = notice.map_or_else(|| "back-off".to_owned(), |notice| self.attempt(notice) + &also);
             let cause = Cause::BackOff { until: Some(until), gone: None, detail };
-            return Some(Reason { cause, since: self.last_failed_at() });
+            Reason { cause, since: self.last_failed_at() }
+        });
+        if remembered.is_none() {
+            return known;
         }
         // What the controller has said holds until a Pod is created, ends, or is counted as failed.
         let changed = |pod: &Pod<'_>| match pod.view.phase.is_terminal() {
@@ -52,9 +55,11 @@ impl Story<'_> {
             let cause = Cause::BackOff { until: Some(notice.retry_at), gone: None, detail };
             return Some(Reason { cause, since: Some(at) });
         }
-        // A controller that tries to create Pods does not wait.
+        // A controller that tries to create Pods does not wait for Pods that are gone.
         let tries = self.evidence.last_event("Job", "FailedCreate", Some(self.settled_at)).is_some();
-        let remembered = remembered.filter(|it| it.notice.retry_at > self.now && !tries)?;
+        let Some(remembered) = remembered.filter(|it| it.notice.retry_at > self.now && !tries) else {
+            return known;
+        };
         let (until, detail) = (Some(remembered.notice.retry_at), self.attempt(&remembered.notice));
         let since = self.last_failed_at().or(Some(self.settled_at));
         Some(Reason { cause: Cause::BackOff { until, gone: Some(self.gone(remembered)), detail }, since })
