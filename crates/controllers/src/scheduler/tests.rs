@@ -423,7 +423,7 @@ fn a_binding_to_a_node_that_is_gone_is_not_repeated() {
 fn a_node_has_less_room_if_a_pod_may_have_been_bound_to_one_of_its_name() {
     for carried_out in [true, false] {
         let first = asking_for("a", 1, "2");
-        let mut probe = started(&[node("n", json!({}))], &[first.clone()]);
+        let mut probe = started(&[node("n", json!({}))], std::slice::from_ref(&first));
         assert_eq!(placed(&mut probe), ["a>n"]);
         probe.answer(0, Reply::Unknown);
         probe.gone(Kind::NODE, node("n", json!({})));
