@@ -1,7 +1,7 @@
-//! The file `head`: the newest revision of the store, kept apart from the engine's own files.
+//! The file `head`: the newest revision of the store, kept apart from the log.
 //!
-//! The engine drops the end of its journal when it cannot read it, because a crash in the middle of a write looks the
-//! same. An acknowledged write lost in this way would go unnoticed. So after each group is durable its revision is
+//! The end of a log that cannot be read is cut off, because a crash in the middle of a write looks the same. An
+//! acknowledged write lost in this way would go unnoticed. So after each group is durable its revision is
 //! written here, before the first of its writers is answered: a store that ends before its head is damaged.
 //!
 //! The head is written to the operating system at once and synced later (when the store is idle, and once per second
@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 7] = b"tallyhd";
-/// The version of everything in the directory; it is checked first.
-pub(crate) const FORMAT: u8 = 1;
+/// The version of everything in the directory; it is checked first. In the first, the store is that of [`crate::legacy`].
+pub(crate) const FORMAT: u8 = 2;
+const FIRST_FORMAT: u8 = 1;
 const SLOT: u64 = 4096;
 const SLOT_LEN: usize = 32;
 /// How old the head on disk may get under load. A sync delays every write that waits for it.
@@ -30,9 +31,17 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// The content of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
+    pub format: u8,
     /// The creation of the store was completed. Until then no write was acknowledged.
     pub made: bool,
     pub revision: u64,
+}
+
+impl Mark {
+    /// Of a store that is complete.
+    pub fn made(revision: u64) -> Self {
+        Self { format: FORMAT, made: true, revision }
+    }
 }
 
 /// What was found at the path of the head.
@@ -107,7 +116,7 @@ impl Head {
 
     /// Writes the mark to the operating system; it is synced to the disk at the latest after `SYNC_EVERY` under load.
     pub fn advance(&mut self, revision: u64) -> std::io::Result<()> {
-        self.write(Mark { made: true, revision })?;
+        self.write(Mark::made(revision))?;
         if self.synced_at.elapsed() >= SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
@@ -133,7 +142,7 @@ impl Head {
 fn encode(mark: Mark) -> [u8; SLOT_LEN] {
     let mut slot = [0; SLOT_LEN];
     slot[..7].copy_from_slice(MAGIC);
-    slot[7] = FORMAT;
+    slot[7] = mark.format;
     slot[8] = u8::from(mark.made);
     slot[16..24].copy_from_slice(&mark.revision.to_le_bytes());
     let sum = xxh3_64(&slot[..24]);
@@ -143,8 +152,8 @@ fn encode(mark: Mark) -> [u8; SLOT_LEN] {
 
 fn decode(slot: &[u8]) -> Option<Mark> {
     let revision = u64::from_le_bytes(slot.get(16..24)?.try_into().ok()?);
-    let mark = Mark { made: *slot.get(8)? != 0, revision };
-    (encode(mark) == slot).then_some(mark)
+    let mark = Mark { format: *slot.get(7)?, made: *slot.get(8)? != 0, revision };
+    ((FIRST_FORMAT..=FORMAT).contains(&mark.format) && encode(mark) == slot).then_some(mark)
 }
 
 #[cfg(test)]
@@ -157,11 +166,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head");
         assert_eq!(find(&path).unwrap(), Found::Nothing);
-        let mut head = Head::open(&path, Mark { made: false, revision: 1 }).unwrap();
-        assert_eq!(find(&path).unwrap(), Found::Mark(Mark { made: false, revision: 1 }));
+        let mut head = Head::open(&path, Mark { made: false, ..Mark::made(1) }).unwrap();
+        assert_eq!(find(&path).unwrap(), Found::Mark(Mark { made: false, ..Mark::made(1) }));
         for revision in 1..5 {
             head.advance(revision).unwrap();
-            assert_eq!(find(&path).unwrap(), Found::Mark(Mark { made: true, revision }));
+            assert_eq!(find(&path).unwrap(), Found::Mark(Mark::made(revision)));
         }
         let whole = std::fs::read(&path).unwrap();
         for at in [8, SLOT as usize + 16] {

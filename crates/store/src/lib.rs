@@ -19,8 +19,8 @@ mod builder;
 mod disk;
 mod group;
 mod head;
-mod journal;
-mod private;
+mod legacy;
+mod log;
 mod record;
 pub mod salvage;
 mod state;
@@ -67,9 +67,8 @@ pub struct StoreOptions {
     pub queue: usize,
     /// Bytes that may wait for the disk.
     pub queue_bytes: usize,
-    /// How much the disk's engine buffers in memory before it writes a table; fixed when a store is created. The values
-    /// are shared with the entries here, so the only cost is that replaced values stay in memory a little longer.
-    pub engine_buffer: usize,
+    /// How many bytes of logs are merged, at least. The smaller, the more is written; the larger, the more is read at a start.
+    pub merge_bytes: usize,
 }
 
 impl Default for StoreOptions {
@@ -79,7 +78,7 @@ impl Default for StoreOptions {
             history_bytes: 32 * 1024 * 1024,
             queue: 8192,
             queue_bytes: 64 * 1024 * 1024,
-            engine_buffer: 32 * 1024 * 1024,
+            merge_bytes: 64 * 1024 * 1024,
         }
     }
 }
@@ -254,20 +253,23 @@ impl Store {
     /// The same, for a process that reads and closes the store again at once: a process that opens the store meanwhile
     /// waits for it.
     ///
-    /// The engine writes when it opens a store. One that cannot be written, such as a snapshot on a read-only file
-    /// system, is read without it, and must be sound.
+    /// What a crash has left is cut off at a start. A store that cannot be written, such as a snapshot on a read-only file
+    /// system, must be sound, and so must one of an earlier version, which is not converted for a reader.
     pub fn open_to_read(dir: &Path, options: StoreOptions) -> Result<Store, OpenError> {
-        let error = match Self::open_as(dir, options, Opener::Reader) {
-            Err(error @ OpenError::NotWritable { .. }) => error,
-            other => return other,
+        let error = match disk::is_old(dir) {
+            true => None,
+            false => match Self::open_as(dir, options, Opener::Reader) {
+                Err(error @ OpenError::NotWritable { .. }) => Some(error),
+                other => return other,
+            },
         };
-        match salvage::inspect(dir) {
-            Ok(found) if found.is_sound() => {
+        match (salvage::inspect(dir), error) {
+            (Ok(found), _) if found.is_sound() => {
                 Ok(Store { shared: Arc::new(Shared::new(found.into_state(options))), writer: None })
             }
-            Ok(_) => Err(OpenError::Damaged { path: dir.into(), what: "not everything in it can be read".to_owned() }),
-            Err(held_or_newer @ (OpenError::Held { .. } | OpenError::Newer { .. })) => Err(held_or_newer),
-            Err(_) => Err(error),
+            (Ok(found), _) => Err(OpenError::Damaged { path: dir.into(), what: found.first_damage() }),
+            (Err(held_or_newer @ (OpenError::Held { .. } | OpenError::Newer { .. })), _) => Err(held_or_newer),
+            (Err(read), error) => Err(error.unwrap_or(read)),
         }
     }
 

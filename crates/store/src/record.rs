@@ -1,8 +1,7 @@
 //! One stored object: the entry that readers share in memory, and the same bytes as a record on disk.
 //!
 //! A record is `format (1) | revision (8) | checksum (8) | value`. It is built once, when the revision is assigned; the
-//! entry's value is a slice of it, and the engine's write buffer refers to the same allocation, so that a Pod's text
-//! exists once. The checksum covers key, revision and value: a record with another key or of another revision does not
+//! entry's value is a slice of it, so that a Pod's text exists once. The record of a deletion has no value. The checksum covers key, revision and value: a record with another key or of another revision does not
 //! match.
 
 use std::any::Any;
@@ -85,7 +84,21 @@ pub(crate) enum BadRecord {
     Damaged,
 }
 
-/// Decodes a record. The bytes are copied: the engine returns a slice of a larger block.
+/// The record of the deletion of a key.
+pub(crate) fn deletion(key: &str, revision: u64) -> [u8; HEADER] {
+    let mut record = [0; HEADER];
+    record[0] = FORMAT;
+    record[1..9].copy_from_slice(&revision.to_le_bytes());
+    record[9..].copy_from_slice(&checksum(key, revision, &[]).to_le_bytes());
+    record
+}
+
+/// The checksum in a record, which is not checked.
+pub(crate) fn sum(record: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(record.get(9..HEADER)?.try_into().ok()?))
+}
+
+/// Decodes a record. The bytes are copied: they are a part of a group.
 pub(crate) fn read(key: &[u8], record: &[u8]) -> Result<Entry, BadRecord> {
     let (&format, _) = record.split_first().ok_or(BadRecord::Damaged)?;
     if format != FORMAT {

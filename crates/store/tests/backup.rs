@@ -38,12 +38,7 @@ fn read(bytes: &[u8]) -> Result<(u64, Vec<BackupItem>), BackupError> {
 
 fn restore(bytes: &[u8], dir: &Path) {
     let reader = BackupReader::open(bytes).unwrap();
-    let mut store = StoreBuilder::create(
-        dir,
-        reader.revision() + RESTORE_STEP,
-        StoreOptions { engine_buffer: 8192, ..StoreOptions::default() },
-    )
-    .unwrap();
+    let mut store = StoreBuilder::create(dir, reader.revision() + RESTORE_STEP).unwrap();
     for item in reader {
         if let BackupItem::Object(entry) = item.unwrap() {
             store.add(&entry).unwrap();
@@ -80,7 +75,7 @@ fn a_restored_store_has_the_objects_of_the_backup_and_a_later_revision() {
     let next = commit(&restored, put("pods/b/1", Expect::Absent, "x")).unwrap();
     assert_eq!(next.revision, revision + RESTORE_STEP + 1);
     drop(restored);
-    let again = StoreBuilder::create(&dir.path().join("store"), 1, StoreOptions::default()).map(drop);
+    let again = StoreBuilder::create(&dir.path().join("store"), 1).map(drop);
     assert!(matches!(again, Err(OpenError::HasStore { .. })), "{again:?}");
 }
 

@@ -139,11 +139,11 @@ type Told = BTreeMap<String, (String, Option<u64>)>;
 #[test]
 fn a_disk_filled_and_emptied_under_load_loses_nothing_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    // With a small buffer the engine writes tables all the time, so that its own thread meets the full disk too.
-    for engine_buffer in [32 * 1024 * 1024, 128 * 1024] {
+    // With a small limit logs are merged all the time, so that a merge meets the full disk, too.
+    for merge_bytes in [32 * 1024 * 1024, 128 * 1024] {
         let Some(_disk) = SmallDisk::mount(dir.path(), "size=24m") else { return };
         let (data, filler) = (dir.path().join("store"), dir.path().join("filler"));
-        let options = StoreOptions { engine_buffer, ..StoreOptions::default() };
+        let options = StoreOptions { merge_bytes, ..StoreOptions::default() };
         let store = Store::open(&data, options).unwrap();
         let stop = AtomicBool::new(false);
         let (told, refusals) = std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn a_disk_filled_and_emptied_under_load_loses_nothing_that_was_acknowledged() {
         }
         assert_eq!(found.len(), told.values().filter(|(_, revision)| revision.is_some()).count());
         drop(store);
-        println!("{refusals} refusals, {revision} revisions, buffer {engine_buffer}");
+        println!("{refusals} refusals, {revision} revisions, merged from {merge_bytes} bytes on");
     }
 }
 

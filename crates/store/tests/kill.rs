@@ -36,8 +36,8 @@ fn after(writer: usize, steps: usize) -> BTreeMap<String, String> {
 }
 
 fn options(round: usize) -> StoreOptions {
-    // Fixed when the store is created: small, so that tables are written and merged all the time.
-    StoreOptions { engine_buffer: 256 * 1024, history: 50 + round, ..StoreOptions::default() }
+    // Small, so that logs are merged all the time.
+    StoreOptions { merge_bytes: 256 * 1024, history: 50 + round, ..StoreOptions::default() }
 }
 
 /// The process that is killed. It prints each write after the store has acknowledged it.

@@ -291,7 +291,7 @@ fn compare_range(
 }
 
 fn options() -> StoreOptions {
-    StoreOptions { history: HISTORY, engine_buffer: 2048, ..StoreOptions::default() }
+    StoreOptions { history: HISTORY, merge_bytes: 2048, ..StoreOptions::default() }
 }
 
 proptest! {

@@ -243,7 +243,7 @@ fn read(args: &RestoreArgs) -> Result<String> {
     let state = NewState::begin(&args.data_dir)?;
     let revision = reader.revision().saturating_add(RESTORE_STEP);
     let mut summary = Summary { objects: 0, has_keys: false, revision, begun_at: reader.begun_at() };
-    let mut store = StoreBuilder::create(&state.store(), revision, StoreOptions::default())?;
+    let mut store = StoreBuilder::create(&state.store(), revision)?;
     for item in &mut reader {
         match item.with_context(refused)? {
             BackupItem::Object(entry) => {

@@ -101,7 +101,7 @@ fn copy(args: &SalvageArgs) -> Result<(String, bool)> {
         bail!("nothing can be read in {}:\n{}", quoted(&args.directory), describe(&found).trim_end());
     }
     let state = NewState::begin(&args.to)?;
-    found.build(&state.store(), found.revision.saturating_add(RESTORE_STEP), StoreOptions::default())?;
+    found.build(&state.store(), found.revision.saturating_add(RESTORE_STEP))?;
     let mut text = describe(&found);
     // A store that is not in a data directory has no keys beside it.
     let mut complete = found.complete;

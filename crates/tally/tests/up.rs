@@ -301,7 +301,7 @@ fn the_files_of_a_run_are_closed_to_others_whatever_the_umask() {
                 made.for_each(|path| are_closed(&path, &[]));
                 let (all, needed) = (
                     modes(data),
-                    ["api.sock", "node/journal", "store/lock", "store/engine/lock", "store/engine/0.jnl"],
+                    ["api.sock", "node/journal", "store/lock", "store/head", "store/log/1.log"],
                 );
                 assert!(needed.iter().all(|name| all.contains_key(&data.join(name))), "{all:?}");
             }

@@ -1,21 +1,20 @@
 //! Reads a store as far as it can be read, whatever is damaged: for `tally check` and `tally salvage`.
 //!
-//! The engine refuses a store, or a table, as a whole. This module reads the engine's files itself: the journals
-//! (`journals.rs`), the tables and their lists (`tables.rs`). Every record has a checksum of key, revision and value, so a
-//! record that is found in a damaged place is either sound or known not to be. Of each object the newest record counts;
-//! the account says whether anything is missing at the end. Nothing is changed.
+//! A start refuses a store as a whole. This module reads its files across damaged places (`files.rs`, and [`crate::legacy`]
+//! for a store of an earlier version). Every record has a checksum of key, revision and value, so a record that is found in
+//! a damaged place is either sound or known not to be. Of each object the newest record counts; the account says whether
+//! anything is missing at the end. Nothing is changed.
 
-mod journals;
-mod tables;
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::backend::Account;
 use crate::builder::StoreBuilder;
-use crate::disk::{self, ACCOUNT_KEY, OBJECT, OpenError, decode_account};
+use crate::disk::{self, OpenError};
 use crate::head;
+use crate::legacy;
 use crate::record::{self, BadRecord, Entry};
 use crate::state::State;
 use crate::{FIRST, StoreOptions};
@@ -60,18 +59,26 @@ pub struct Inspection {
 
 /// Reads the store in `dir`, which no process may have open.
 pub fn inspect(dir: &Path) -> Result<Inspection, OpenError> {
-    if !dir.join("head").exists() && !dir.join("engine").exists() {
+    if !["head", "log", "engine"].iter().any(|name| dir.join(name).exists()) {
         return Err(OpenError::NoStore { path: dir.into() });
     }
     let _lock = disk::lock_to_read(dir)?;
+    read(dir)
+}
+
+/// The same, for one who has the lock.
+pub(crate) fn read(dir: &Path) -> Result<Inspection, OpenError> {
     let io = |error: std::io::Error| disk::read_error(dir, error);
     let mut found = Findings::default();
     let acknowledged = found.head(&dir.join("head")).map_err(io)?;
     let engine = dir.join("engine");
+    // Without a head, what is there says what it is: the log of a conversion that was not completed lies beside the engine.
+    let is_old = found.format.map_or(engine.exists(), |format| format < head::FORMAT);
     if acknowledged != Some(Acknowledged::Nothing) {
-        found.engine_version(&engine.join("version")).map_err(io)?;
-        tables::read(&engine, &mut found).map_err(io)?;
-        journals::read(&engine, acknowledged, &mut found).map_err(io)?;
+        match is_old {
+            true => legacy::read(&engine, acknowledged, &mut found).map_err(io)?,
+            false => files::read(&dir.join("log"), acknowledged, &mut found).map_err(io)?,
+        }
     }
     let newer = found.newer.or(found.newer_engine.filter(|_| !found.is_complete(acknowledged)));
     if let Some((found, known)) = newer {
@@ -83,6 +90,15 @@ pub fn inspect(dir: &Path) -> Result<Inspection, OpenError> {
 impl Inspection {
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.objects.is_empty() && self.complete
+    }
+
+    /// What is wrong, for a sentence about the store.
+    pub(crate) fn first_damage(&self) -> String {
+        match self.damages.first() {
+            Some(Damage { path, at: Some(at), what }) => format!("{} {what} (byte {at})", path.display()),
+            Some(Damage { path, at: None, what }) => format!("{} {what}", path.display()),
+            None => "not everything that was acknowledged can be read".to_owned(),
+        }
     }
 
     /// The number of objects that can be read.
@@ -105,8 +121,8 @@ impl Inspection {
 
     /// Makes a store of everything that can be read, in a directory that has none, with this revision. The caller renames
     /// the directory when this has returned.
-    pub fn build(&self, dir: &Path, revision: u64, options: StoreOptions) -> Result<u64, OpenError> {
-        let mut store = StoreBuilder::create(dir, revision.max(self.revision), options)?;
+    pub fn build(&self, dir: &Path, revision: u64) -> Result<u64, OpenError> {
+        let mut store = StoreBuilder::create(dir, revision.max(self.revision))?;
         for entry in self.entries.values() {
             store.add(entry)?;
         }
@@ -116,14 +132,14 @@ impl Inspection {
 
 /// What the head says was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Acknowledged {
+pub(crate) enum Acknowledged {
     /// The creation of the store was not completed.
     Nothing,
     Revision(u64),
 }
 
 impl Acknowledged {
-    fn revision(self) -> u64 {
+    pub fn revision(self) -> u64 {
         match self {
             Self::Nothing => FIRST,
             Self::Revision(revision) => revision,
@@ -140,8 +156,8 @@ struct Version {
 }
 
 impl Version {
-    /// Two states are in the order of their revisions, which their checksums cover. A deletion has only the engine's
-    /// number.
+    /// Two states are in the order of their revisions, which their checksums cover. The number of a deletion is its revision;
+    /// in the first format it is one of the engine, which every state has, too.
     fn is_newer_than(&self, other: &Version) -> bool {
         match (&self.entry, &other.entry) {
             (Some(this), Some(other)) => this.revision > other.revision,
@@ -152,45 +168,40 @@ impl Version {
 
 /// What has been read so far.
 #[derive(Default)]
-struct Findings {
-    damages: Vec<Damage>,
-    unfinished: Option<Damage>,
+pub(crate) struct Findings {
+    pub damages: Vec<Damage>,
+    pub unfinished: Option<Damage>,
     newest: BTreeMap<Box<str>, Version>,
     /// The newest account.
-    account: Option<Account>,
+    pub account: Option<Account>,
+    /// That of the head.
+    format: Option<u8>,
     /// Objects of which a state cannot be read, and its number if that can.
     touched: BTreeMap<String, u64>,
     /// Deletions in damaged places: they have no checksum of their own.
     doubtful: Vec<(Box<str>, u64)>,
     /// The newest number of the engine that was read in a sound place.
-    seqno: u64,
+    pub seqno: u64,
     /// A newer version of tally has written this: the format, and the one that is known. No damage looks like it.
-    newer: Option<(u8, u8)>,
+    pub newer: Option<(u8, u8)>,
     /// The same of the engine. It is a single byte: if everything can be read all the same, that byte is damaged.
-    newer_engine: Option<(u8, u8)>,
+    pub newer_engine: Option<(u8, u8)>,
 }
 
 impl Findings {
-    fn damage(&mut self, path: &Path, at: Option<u64>, what: impl Into<String>) {
+    pub fn damage(&mut self, path: &Path, at: Option<u64>, what: impl Into<String>) {
         self.damages.push(Damage { path: path.into(), at, what: what.into() });
     }
 
-    /// Takes an item of the engine. `is_sound`: it is in a place whose checksum is correct. Returns whether it can be used.
-    fn take(&mut self, key: &[u8], value: Option<&[u8]>, seqno: u64, is_sound: bool) -> bool {
-        if is_sound {
-            self.seqno = self.seqno.max(seqno);
+    pub fn take_account(&mut self, account: Account) {
+        if self.account.is_none_or(|known| known.revision <= account.revision) {
+            self.account = Some(account);
         }
-        if key == ACCOUNT_KEY {
-            let Some(account) = value.and_then(decode_account) else {
-                self.newer = self.newer.or(value.and_then(disk::newer_account).filter(|_| is_sound));
-                return false;
-            };
-            if self.account.is_none_or(|known| known.revision <= account.revision) {
-                self.account = Some(account);
-            }
-            return true;
-        }
-        let Some((&OBJECT, key)) = key.split_first() else { return false };
+    }
+
+    /// Takes a state of an object, or its deletion. `is_sound`: it is in a place whose checksum is correct. Returns whether it
+    /// can be used.
+    pub fn take(&mut self, key: &[u8], value: Option<&[u8]>, seqno: u64, is_sound: bool) -> bool {
         let Ok(name) = std::str::from_utf8(key) else { return false };
         let entry = match value.map(|value| record::read(key, value)) {
             None => None,
@@ -243,23 +254,11 @@ impl Findings {
             }
             head::Found::Mark(mark) => mark,
         };
+        self.format = Some(mark.format);
         if let Some(at) = head::first_difference(&std::fs::read(path)?) {
             self.damage(path, Some(at), "is damaged in one of its two copies; the other can be read");
         }
         Ok(Some(if mark.made { Acknowledged::Revision(mark.revision) } else { Acknowledged::Nothing }))
-    }
-
-    fn engine_version(&mut self, path: &Path) -> std::io::Result<()> {
-        match std::fs::read(path) {
-            Ok(bytes) if bytes == disk::ENGINE_VERSION => {}
-            Ok(bytes) => {
-                self.newer_engine = disk::newer_engine(&bytes);
-                self.damage(path, None, "does not have the version of the engine");
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => self.damage(path, None, "is missing"),
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
 
     fn sum(&self) -> (u64, u64) {
@@ -337,11 +336,4 @@ impl Findings {
             entries,
         }
     }
-}
-
-/// A number of `N` bytes at a place in a slice, with its bytes in ascending order.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u128> {
-    let mut all = [0; 16];
-    all[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
-    Some(u128::from_le_bytes(all))
 }

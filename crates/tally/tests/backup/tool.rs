@@ -70,7 +70,7 @@ pub fn data_directory(data: &Path, count: usize, size: usize) {
         runtime.block_on(store.commit(write)).unwrap();
     }
     let page = store.range("", None, None, None).unwrap();
-    let mut built = StoreBuilder::create(&data.join("store"), page.revision, StoreOptions::default()).unwrap();
+    let mut built = StoreBuilder::create(&data.join("store"), page.revision).unwrap();
     page.entries.iter().for_each(|entry| built.add(entry).unwrap());
     built.finish().unwrap();
 }

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Findings, number};
+use super::{number, take};
+use crate::salvage::Findings;
 
 const BLOCK_MAGIC: &[u8; 4] = b"LSM\x03";
 /// `magic (4) | kind (1) | checksum of the content (16) | length (4) | length before compression (4) | checksum (4)`.
@@ -249,7 +250,7 @@ impl Table<'_> {
     }
 
     fn take(&self, item: &Item<'_>, is_sound: bool, found: &mut Findings) -> bool {
-        let taken = found.take(&item.key, item.value, item.seqno.saturating_add(self.seqno), is_sound);
+        let taken = take(found, &item.key, item.value, item.seqno.saturating_add(self.seqno), is_sound);
         if !taken && is_sound {
             found.damage(
                 self.path,

@@ -1,25 +1,47 @@
 //! The journals of the engine, read across damaged places.
 //!
-//! The format is described in `crate::journal`, which decides at start whether a journal can be used. Here every batch that
-//! is whole is used, and of others the records that are sound.
+//! This is the third format of the engine (`FJL3`), which its version file names. A batch is `1 count seqno`, `count` items,
+//! `3 checksum trailer`. An item is `2 type compression keyspace key-length value-length stored-length key value`, or
+//! `4 keyspace` if it clears a keyspace. Every batch that is whole is used, and of others the records that are sound.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Acknowledged, Damage, Findings, number};
-use crate::disk::{ACCOUNT_KEY, ACCOUNT_LEN, ACCOUNT_MAGIC, OBJECT, decode_account};
-use crate::journal::{self, SEQNO_LIMIT, SEQNO_STEP, TRAILER, occurrences};
+use super::{ACCOUNT_KEY, OBJECT, number, take};
+use crate::log::{ACCOUNT_LEN, ACCOUNT_MAGIC, decode_account, occurrences};
+use crate::salvage::{Acknowledged, Damage, Findings};
+
+/// The end of each whole batch.
+const TRAILER: &[u8; 4] = b"FJL\x03";
+/// More than the engine ever uses between two groups, and small enough to be harmless if it is accepted by mistake.
+const SEQNO_STEP: u64 = 1 << 20;
+/// Enough for a million groups per second for eight years; the engine's own limit is far higher.
+const SEQNO_LIMIT: u64 = 1 << 48;
 
 /// `2 | kind (1) | compression (1) | keyspace (8) | length of the key (2) | of the value (4) | of the value as stored (4)`.
 const ITEM_HEADER: usize = 21;
 /// `1 | number of items (4) | number of the batch (8)`.
 const BATCH_HEADER: usize = 13;
 
+/// The journals of the engine in `dir`, oldest first.
+fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut journals = Vec::new();
+    for file in std::fs::read_dir(dir)? {
+        let path = file?.path();
+        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
+        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+            journals.push((number, path));
+        }
+    }
+    journals.sort();
+    Ok(journals.into_iter().map(|(_, path)| path).collect())
+}
+
 /// Reads all journals. `acknowledged`: what the head says, if it can be read.
 pub fn read(engine: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings) -> io::Result<()> {
-    let paths = journal::paths(engine)?;
+    let paths = paths(engine)?;
     if paths.is_empty() {
         found.damage(&engine.join("0.jnl"), None, "is missing, and so is every other journal");
     }
@@ -36,7 +58,7 @@ pub fn read(engine: &Path, acknowledged: Option<Acknowledged>, found: &mut Findi
                     damaged(&broken, seqno, found);
                 }
                 for item in &batch.items {
-                    if !found.take(item.key, item.value, batch.seqno, true) {
+                    if !take(found, item.key, item.value, batch.seqno, true) {
                         let what = format!("has a record that is damaged: {}", String::from_utf8_lossy(item.key));
                         found.damage(path, Some(at as u64), what);
                     }
@@ -75,7 +97,7 @@ struct Broken<'a> {
 impl Broken<'_> {
     /// Whether it can be the one group that was in progress when the store was at `revision`.
     fn is_unfinished(&self, revision: u64) -> bool {
-        let accounts: Vec<usize> = occurrences(&self.bytes, ACCOUNT_MAGIC).collect();
+        let accounts = occurrences(&self.bytes, ACCOUNT_MAGIC);
         let account = accounts.first().and_then(|at| decode_account(self.bytes.get(*at..at + ACCOUNT_LEN)?));
         accounts.len() <= 1 && account.is_none_or(|account| account.follows == revision)
     }
@@ -95,7 +117,7 @@ fn damaged(broken: &Broken<'_>, before: Option<u64>, found: &mut Findings) {
         };
         // A value of a damaged kind is a value if its checksum is correct.
         let value = item.value.or_else(|| (!item.stored.is_empty()).then_some(item.stored));
-        found.take(item.key, value, seqno, false);
+        take(found, item.key, value, seqno, false);
         at = item.end;
     }
 }
