@@ -215,6 +215,9 @@ impl Backend for Disk {
             }
         }
         let group = self.group.finish(account);
+        if group.len() > log::LARGEST_GROUP {
+            return Err("a group is too large to be read again".into());
+        }
         self.log.append(group).map_err(|error| BackendError::if_full(&error, error.to_string()))?;
         self.logs += group.len() as u64;
         let advanced = self.head.advance(account.revision);

@@ -7,6 +7,7 @@ mod common;
 mod damage;
 mod full_disk;
 mod kill;
+mod legacy;
 mod model;
 mod poison;
 mod salvage;

@@ -13,8 +13,8 @@ use crate::backend::Account;
 
 /// How the name of a state ends that is not complete.
 pub(super) const UNFINISHED: &str = "new";
-/// How much of a log is allocated at a time: to append to what is allocated, the file system writes less.
-const ALLOCATED: u64 = 1024 * 1024;
+/// As much as it has is allocated for a log, within these limits: to append to what is allocated, the file system writes less.
+const ALLOCATED: (u64, u64) = (64 * 1024, 1024 * 1024);
 /// How much of a state is in one group, and how much is written before it is synced: a log is synced meanwhile, and must not
 /// wait for all of it.
 const STATE_GROUP: usize = 1024 * 1024;
@@ -62,9 +62,10 @@ impl Log {
     pub fn append(&mut self, group: &[u8]) -> io::Result<()> {
         let end = self.whole + group.len() as u64;
         if end > self.allocated {
-            let to = end.next_multiple_of(ALLOCATED);
+            let to = end + end.clamp(ALLOCATED.0, ALLOCATED.1);
             match fallocate(&self.file, FallocateFlags::empty(), self.allocated, to - self.allocated) {
-                Err(full @ (Errno::NOSPC | Errno::DQUOT)) => return Err(full.into()),
+                // There may be room for the group: to write it is to know.
+                Err(Errno::NOSPC | Errno::DQUOT) => {}
                 // Not every file system can do that, and none needs it.
                 _ => self.allocated = to,
             }

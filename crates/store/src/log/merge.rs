@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use foldhash::fast::RandomState;
 
-use super::{Fault, Kind, Place, StateWriter, files, read};
+use super::{Fault, Place, StateWriter, files, read};
+use crate::backend::Account;
 use crate::record;
 
 /// A merge under way. It is given up if this is dropped.
@@ -76,15 +77,13 @@ fn merge(dir: &Path, up_to: u64, stop: &AtomicBool) -> Result<u64, Fault> {
         }
         Ok(())
     })?;
-    let counted = |account: &crate::backend::Account| (account.objects, account.digest);
+    let counted = |account: &Account| (account.objects, account.digest);
     if counted(state.account()) != counted(&contents.account) {
         return Err(wrong());
     }
     let length = state.finish()?;
-    // The newest first: a log without the one before it would look damaged if the state was lost, too.
     for name in files(dir)?.stale {
         let _ = std::fs::remove_file(name);
     }
-    debug_assert!(files(dir)?.current.first().is_some_and(|first| first.kind == Kind::State));
     Ok(length)
 }

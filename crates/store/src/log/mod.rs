@@ -42,8 +42,8 @@ pub(crate) const ACCOUNT_LEN: usize = 48;
 /// The account and the length of the items.
 const GROUP_HEADER: usize = ACCOUNT_LEN + 4;
 const SUM_LEN: usize = 8;
-/// More than any group takes: the writer's limit of 8 MiB, a single larger object, and what is around them.
-const LARGEST_GROUP: usize = 16 * 1024 * 1024;
+/// More than any group has: the writer's limit of 8 MiB, or a single larger object, and what is around them.
+pub(crate) const LARGEST_GROUP: usize = 16 * 1024 * 1024;
 
 const ITEM_HEADER: usize = 7;
 const PUT: u8 = b'p';
@@ -272,7 +272,7 @@ fn group_length(header: &[u8]) -> Option<usize> {
     // Of any format: the checksum says whether it was written so.
     let is_group = header.starts_with(&ACCOUNT_MAGIC[..ACCOUNT_MAGIC.len() - 1]);
     let length = u32::from_le_bytes(header.get(ACCOUNT_LEN..GROUP_HEADER)?.try_into().ok()?) as usize;
-    (is_group && length <= LARGEST_GROUP).then_some(GROUP_HEADER + length + SUM_LEN)
+    (is_group && length < LARGEST_GROUP).then_some(GROUP_HEADER + length + SUM_LEN)
 }
 
 /// What is behind the last whole group of a file.
