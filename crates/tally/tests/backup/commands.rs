@@ -80,11 +80,11 @@ fn a_damaged_directory_is_refused_with_the_commands_that_help_and_they_do() {
     let data = directory.path().join("d");
     data_directory(&data, 200, 300);
     assert!(ok(&["check", text(&data)]).contains("nothing is damaged"));
-    let journal = files(&data).into_iter().find(|path| path.extension().is_some_and(|it| it == "jnl")).unwrap();
-    let mut bytes = fs::read(&journal).unwrap();
+    let log = data.join("store/log/1.log");
+    let mut bytes = fs::read(&log).unwrap();
     let at = bytes.windows(7).position(|window| window == b"c000100").unwrap() + 300;
     bytes[at] ^= 1;
-    fs::write(&journal, bytes).unwrap();
+    fs::write(&log, bytes).unwrap();
 
     let listen = ["up", "--no-node", "--listen", "127.0.0.1:0", "--data-dir", text(&data)];
     let told = fails(&listen);
@@ -92,7 +92,7 @@ fn a_damaged_directory_is_refused_with_the_commands_that_help_and_they_do() {
         assert!(told.contains(part), "{part:?} is not in {told:?}");
     }
     let told = fails(&["check", text(&data)]);
-    for part in [text(&journal), "configmaps/default/c000100: cannot be read", "199 of 200 objects", "tally salvage"] {
+    for part in [text(&log), "configmaps/default/c000100: cannot be read", "199 of 200 objects", "tally salvage"] {
         assert!(told.contains(part), "{part:?} is not in {told:?}");
     }
     assert!(fails(&["backup", text(&directory.path().join("b")), "--data-dir", text(&data)]).contains("is damaged"));
