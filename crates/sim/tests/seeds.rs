@@ -56,3 +56,15 @@ fn a_node_is_not_given_more_than_it_has_because_an_earlier_one_had_its_name() {
 fn a_wait_for_a_failure_that_is_there_is_told_although_a_creation_was_refused() {
     holds("large", &[1_102_000_059]);
 }
+
+/// A user made the Job smaller and larger again: the deletion of a failed Pod was decided between the two (I26).
+#[test]
+fn a_failed_pod_may_go_if_its_index_did_not_count_when_that_was_decided() {
+    holds("list-pieces", &[1_420_011_514]);
+}
+
+/// A creation that was given up was carried out when another leader had deleted the Pod with its name (I21).
+#[test]
+fn a_creation_that_was_given_up_is_not_one_of_those_that_a_controller_may_have() {
+    holds("late-requests", &[1_420_010_053]);
+}

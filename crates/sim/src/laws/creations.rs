@@ -32,7 +32,8 @@ impl Laws {
     /// I21: a controller that knows that the Job is decided, by its stream or by the response to its own write,
     /// requests no Pod. Controllers that cannot know have running Pods with no more than `parallelism` names each: when
     /// one ends, or is deleted by a controller that knows, the controller requests the next together with the status write
-    /// that will be refused.
+    /// that will be refused. A Pod whose creation the controller gave up, and which is created all the same once a controller
+    /// that knows has deleted the Pod that had its name, is additional.
     fn check_verdict_unknown(&mut self, uid: &PodUid, job: &Job, pod: &Pod, actor: Actor, context: Context) {
         let Some(life) = self.history.jobs.get_mut(&job.metadata.uid) else { return };
         let Some(decided_at) = life.decided_at else { return };
@@ -40,7 +41,9 @@ impl Laws {
         // By name: a request that is sent again after its sender gave up is carried out twice if the first Pod is gone
         // by then.
         let late = life.late.entry(actor).or_default();
-        late.insert(uid.clone());
+        if !context.given_up {
+            late.insert(uid.clone());
+        }
         let (late, most) = (late.clone(), life.max_parallelism);
         let waits = job.waits_for_the_end();
         let live = late.iter().filter_map(|uid| self.history.pods.get(uid)?.now());

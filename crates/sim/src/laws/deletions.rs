@@ -47,10 +47,11 @@ impl Laws {
         let name = pod.metadata.name.clone();
         let owner = pod.job().and_then(|owner| self.history.jobs.get(owner));
         let asked = owner.is_some_and(|job| job.since(context.jobs_at).any(|job| goes_early(job, pod)));
-        let job = owner.and_then(|owner| owner.now()).cloned();
-        let needed = |job: &Job| context.clocks_sane && self.backoff_needs(job, uid, pod);
-        // TTL-19: of a Job that runs, only what it asks to go early. One that has finished has no back-off.
-        let needed = job.is_some_and(|job| job.terminal().is_none() && !job.deleting() && needed(&job));
+        // TTL-19: of a Job that runs, only what it asks to go early. One that has finished has no back-off. A user may have
+        // changed the Job since the controller has seen it, so that an index counts again.
+        let runs = |job: &Job| job.terminal().is_none() && !job.deleting();
+        let needs = |job: &Job| context.clocks_sane && runs(job) && self.backoff_needs(job, uid, pod);
+        let needed = owner.is_some_and(|job| job.now().is_some() && job.since(context.jobs_at).all(needs));
         let asked = asked || expired(pod).is_some_and(|at| now >= at);
         self.require(asked, "I26", || format!("{name} was deleted after its end, and that was not asked for"));
         self.require(!needed, "I26", || format!("{name} was deleted, and the back-off of its Job depends on it"));
