@@ -68,3 +68,9 @@ fn a_failed_pod_may_go_if_its_index_did_not_count_when_that_was_decided() {
 fn a_creation_that_was_given_up_is_not_one_of_those_that_a_controller_may_have() {
     holds("late-requests", &[1_420_010_053]);
 }
+
+/// An index fails by a Pod that was given up, which there was no room to record (I18).
+#[test]
+fn an_index_fails_by_a_pod_that_is_given_up_before_there_is_room_to_record_it() {
+    holds("dead-node-wait", &[1_420_006_563]);
+}

@@ -131,10 +131,19 @@ impl Laws {
         let old = read(before.status.failed_indexes.as_deref().unwrap_or_default(), limit);
         let new: Indexes = read(text.unwrap_or_default(), limit).difference(&old).copied().collect();
         let complete = read(&before.status.completed_indexes, limit);
+        // REPL-10: the write that decides records a Pod that was given up, unless its lists are full.
+        let lists = &job.status.uncounted_terminated_pods;
+        let full = lists.succeeded.len() + lists.failed.len() >= self.uncounted_limit;
+        let no_room = |uid: &PodUid, life: &PodLife| {
+            full && life.recorded.is_none() && self.fenced_in_time(write, uid) == Some(true)
+        };
         for index in new {
-            let failures = self.failures_of(job, index);
-            let at_once = self.history.pods_of(&job.metadata.uid).any(|(_, life)| {
-                let ends = |pod: &Pod| fails(job, pod) || self.carries_given_up(job, pod);
+            let mut failures = self.failures_of(job, index);
+            let of_index = |life: &PodLife| life.ever().any(|pod| pod.index == Some(index) && !counts(job, pod));
+            let more = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| no_room(uid, life) && of_index(life));
+            failures.0 += more.count() as i64;
+            let at_once = self.history.pods_of(&job.metadata.uid).any(|(uid, life)| {
+                let ends = |pod: &Pod| fails(job, pod) || self.carries_given_up(job, pod) || no_room(uid, life);
                 let doomed = |pod: &Pod| ends(pod) && judged(job, pod) == Action::FailIndex;
                 life.ever().any(|pod| pod.index == Some(index) && doomed(pod))
             });
