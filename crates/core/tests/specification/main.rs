@@ -11,6 +11,7 @@ mod names;
 mod pages;
 mod recordings;
 mod repository;
+mod wrapping;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -283,6 +284,31 @@ fn documents() -> Vec<File> {
         ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"].into_iter().filter_map(repository::file);
     let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"].into_iter().flat_map(files);
     folders.chain(root).filter(|file| file.path.ends_with(".md")).collect()
+}
+
+/// `UPDATE_DOCS=1` wraps them.
+#[test]
+fn no_line_of_a_paragraph_is_too_wide() {
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for page in documents().into_iter().chain(repository::file("CHANGELOG.md")) {
+        let wrapped = wrapping::wrapped(&page.text);
+        checked += 1;
+        if wrapped == page.text {
+            continue;
+        }
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            repository::write(&page.path, &wrapped);
+            continue;
+        }
+        let line = page.text.lines().zip(wrapped.lines()).position(|(is, wanted)| is != wanted).unwrap_or_default();
+        problems.push(format!(
+            "{}: the paragraph of line {} is too wide; wrap it with UPDATE_DOCS=1",
+            page.path,
+            line + 1
+        ));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 70, "only {checked} pages: is everything read?");
 }
 
 fn code() -> Code {
