@@ -11,6 +11,7 @@ mod names;
 mod pages;
 mod recordings;
 mod repository;
+mod wrapping;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,11 +34,10 @@ fn is_this_test(file: &File) -> bool {
 
 /// Everything that may cite a rule.
 fn citing() -> Vec<File> {
-    let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"];
     let root = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"]
         .into_iter()
         .filter_map(repository::file);
-    folders.into_iter().flat_map(files).chain(root).filter(|file| !is_this_test(file)).collect()
+    pages::FOLDERS.into_iter().flat_map(files).chain(root).filter(|file| !is_this_test(file)).collect()
 }
 
 /// Where each rule is tested.
@@ -71,7 +71,12 @@ fn every_rule_that_is_cited_is_defined() {
     let spec = spec();
     let (mut cited, mut problems) = (BTreeMap::<String, usize>::new(), Vec::new());
     for file in citing() {
-        for Citation { id, .. } in citations::of(&file.text) {
+        // In a document an id and the end of its range may be on two lines.
+        let text = match file.path.ends_with(".md") {
+            true => &file.text.split_whitespace().collect::<Vec<_>>().join(" "),
+            false => &file.text,
+        };
+        for Citation { id, .. } in citations::of(text) {
             let prefix = id.rsplit_once('-').map_or("", |(prefix, _)| prefix);
             if spec.rules.contains_key(&id) {
                 *cited.entry(id).or_default() += usize::from(!file.path.starts_with("docs/spec/"));
@@ -245,27 +250,34 @@ fn playbooks_name_metrics_alerts_and_tests_that_exist() {
     assert!(checked > 20, "only {checked} names: is everything read?");
 }
 
-/// A test that fails writes it, and git ignores it.
-const WRITTEN_BY_TESTS: &str = "crates/core/tests/reference/regressions.txt";
+/// What a test that fails writes, and git ignores; and folders of users, of builds and of data directories.
+const NOT_IN_THE_REPOSITORY: [&str; 6] =
+    ["crates/core/tests/reference/regressions.txt", "a", "artifacts", "pki", "proptest-regressions", "target"];
 
-/// The coverage page shortens paths, and has its own test.
 #[test]
 fn every_path_and_link_in_the_documents_leads_to_a_file() {
-    let pages = documents().into_iter().filter(|page| page.path != "docs/coverage.md");
-    let everything: Vec<String> =
-        ["crates", "deploy", "docs", "fuzz", "tests"].into_iter().flat_map(files).map(|file| file.path).collect();
+    let mut everything = BTreeSet::new();
+    for file in pages::FOLDERS.into_iter().flat_map(files) {
+        let folders = file.path.match_indices('/').map(|(at, _)| file.path[..at].to_owned());
+        everything.extend(folders.collect::<Vec<_>>());
+        everything.insert(file.path);
+    }
     let (mut problems, mut checked) = (Vec::new(), 0);
-    for page in pages {
-        for path in pages::paths(&page.text).into_iter().filter(|path| *path != WRITTEN_BY_TESTS) {
+    for page in documents() {
+        let text = pages::without_comments(&page.text);
+        let mut paths = pages::paths(&text);
+        // The coverage page shortens paths in its own way, and has its own test.
+        if page.path != "docs/coverage.md" {
+            paths.extend(pages::ends_of_paths(&text));
+        }
+        let folder = page.path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+        for path in paths.into_iter().filter(|path| !NOT_IN_THE_REPOSITORY.contains(path)) {
             checked += 1;
-            // A short name stands for the end of a path: `ledger/plan.rs`. In a folder whose files are named, `../lease.rs` is beside it.
-            let path = path.trim_start_matches("../");
-            let is_end = |whole: &String| whole.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
-            if !repository::exists(path) && !everything.iter().any(is_end) {
+            let is_there = |path: &str| repository::exists(path) || repository::exists(&format!("{folder}/{path}"));
+            if !is_there(path) && !pages::is_among(&everything, path) {
                 problems.push(format!("{}: no file {path}", page.path));
             }
         }
-        let folder = page.path.rsplit_once('/').map_or(".", |(folder, _)| folder);
         for link in pages::all_links(&page.text) {
             checked += 1;
             if !repository::exists(&format!("{folder}/{link}")) {
@@ -274,15 +286,39 @@ fn every_path_and_link_in_the_documents_leads_to_a_file() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(checked > 500, "only {checked} paths and links: is everything read?");
+    assert!(checked > 1000, "only {checked} paths and links: is everything read?");
 }
 
 /// All pages but the list of changes, which is about the past.
 fn documents() -> Vec<File> {
     let root =
         ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"].into_iter().filter_map(repository::file);
-    let folders = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"].into_iter().flat_map(files);
-    folders.chain(root).filter(|file| file.path.ends_with(".md")).collect()
+    pages::FOLDERS.into_iter().flat_map(files).chain(root).filter(|file| file.path.ends_with(".md")).collect()
+}
+
+/// `UPDATE_DOCS=1` wraps them.
+#[test]
+fn no_line_of_a_paragraph_is_too_wide() {
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for page in documents().into_iter().chain(repository::file("CHANGELOG.md")) {
+        let wrapped = wrapping::wrapped(&page.text);
+        checked += 1;
+        if wrapped == page.text {
+            continue;
+        }
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            repository::write(&page.path, &wrapped);
+            continue;
+        }
+        let line = page.text.lines().zip(wrapped.lines()).position(|(is, wanted)| is != wanted).unwrap_or_default();
+        problems.push(format!(
+            "{}: the paragraph of line {} is too wide; wrap it with UPDATE_DOCS=1",
+            page.path,
+            line + 1
+        ));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(checked > 70, "only {checked} pages: is everything read?");
 }
 
 fn code() -> Code {

@@ -168,6 +168,7 @@ pub fn glossary(architecture: &str) -> Vec<(String, Vec<String>)> {
 
 /// The numbers of known bugs that a page states: `133 known bugs`.
 pub fn numbers_of_bugs(page: &str) -> Vec<usize> {
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let before = ["known bugs", "put-back bugs"]
         .into_iter()
         .flat_map(|words| page.match_indices(words).filter_map(|(at, _)| page[..at].split_whitespace().next_back()));
@@ -241,7 +242,7 @@ fn tables_numbers_and_anchors_are_read() {
     let page = "## Glossary\n\n| a | b | c |\n|---|---|---|\n| one | x | `A`, `b/` |\n| two | y | none |\n\n## Next\n\n| d | e | `F` |\n";
     let rows = glossary(&format!("# T\n\n{page}"));
     assert_eq!(rows, [("one".to_owned(), vec!["A".to_owned(), "b/".to_owned()]), ("two".to_owned(), vec![])]);
-    assert_eq!(numbers_of_bugs("| 132 known bugs put back | all put-back bugs; (7 put-back bugs)"), [132, 7]);
+    assert_eq!(numbers_of_bugs("| 132 known\nbugs put back | all put-back bugs; (7 put-back bugs)"), [132, 7]);
     let page = "# A `tally up`: one, two\n## B\n## B\n```\n# no\n```\n#no\nx <a id=\"FIN-1\"></a> y";
     let anchors: Vec<_> = anchors(page).into_iter().collect();
     assert_eq!(anchors, ["FIN-1", "a-tally-up-one-two", "b", "b-1"]);

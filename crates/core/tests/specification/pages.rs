@@ -111,15 +111,17 @@ fn chapters(index: &str) -> Vec<Chapter> {
     index.lines().filter_map(row).collect()
 }
 
-/// The items `- [ID](page.md#ID): reason`; the reason may continue on further lines. Err: an item without id or reason.
-fn untested(text: &str) -> Result<BTreeMap<String, String>, &str> {
+/// The items `- [ID](page.md#ID): reason`, on one line or several. Err: an item without id or reason.
+fn untested(text: &str) -> Result<BTreeMap<String, String>, String> {
     let item = |line: &str| {
         let (id, rest) = line.strip_prefix("- [")?.split_once("](")?;
         let (link, reason) = rest.split_once("): ")?;
         let fits = link.ends_with(&format!("#{id}")) && reason.len() > 10;
         fits.then(|| (id.to_owned(), reason.to_owned()))
     };
-    text.lines().filter(|line| line.starts_with("- ")).map(|line| item(line).ok_or(line)).collect()
+    let items = text.replace("\n  ", " ");
+    let items = items.lines().filter(|line| line.starts_with("- "));
+    items.map(|line| item(line).ok_or_else(|| line.to_owned())).collect()
 }
 
 /// Links to other pages of the folder, and their anchors.
@@ -137,15 +139,61 @@ pub fn all_links(text: &str) -> Vec<&str> {
     files.filter_map(|target| target.split('#').next()).filter(|path| !path.is_empty()).collect()
 }
 
-/// Paths of this repository between backticks: a file of Rust, or what begins with one of its folders.
-pub fn paths(text: &str) -> Vec<&str> {
-    let folders = ["benches/", "crates/", "deploy/", "docs/", "examples/", "fuzz/", "tests/"];
+/// The folders of the repository.
+pub const FOLDERS: [&str; 7] = ["benches", "crates", "deploy", "docs", "examples", "fuzz", "tests"];
+
+/// Words that begin with a folder of the repository, wherever they stand: in text, in code, in commands.
+pub fn paths(page: &str) -> BTreeSet<&str> {
+    let of_a_path = |c: char| c.is_ascii_alphanumeric() || "_-./*".contains(c);
     let is_path = |word: &&str| {
-        let is_one = word.ends_with(".rs") || folders.iter().any(|folder| word.starts_with(folder));
-        is_one && !word.contains([' ', '*'])
+        let folder = word.split_once('/').map(|(folder, rest)| (folder, !rest.is_empty()));
+        folder.is_some_and(|(folder, is_path)| is_path && FOLDERS.contains(&folder))
     };
-    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_path);
-    quoted.filter_map(|word| word.split('#').next()).map(|word| word.trim_end_matches('/')).collect()
+    // What stands before a word may belong to it: `/etc/tests/a` and `target/docs/a` are other paths.
+    let words = page.split(|c: char| !of_a_path(c) && !"~$<>{}".contains(c));
+    let words = words.filter(|word| !word.contains(['~', '$', '<', '>', '{', '}']));
+    words.filter(is_path).map(|word| word.trim_end_matches(['.', '/'])).collect()
+}
+
+/// What stands between backticks and is the end of a path: `ledger/plan.rs`, `shim/`, `schema/*.txt`, `api/src/rbac`.
+pub fn ends_of_paths(page: &str) -> BTreeSet<&str> {
+    // Files that users have, too, are ours only in a folder.
+    let kinds = ["css", "html", "js", "md", "mjs", "patch", "py", "rs", "sh", "svg", "toml", "txt"];
+    let common = ["json", "tpl", "yaml"];
+    let is_end = |word: &&str| {
+        let kind = word.rsplit_once('.').map(|(_, kind)| kind).unwrap_or_default();
+        let of_a_path = |c: char| c.is_ascii_alphanumeric() || "_-./*".contains(c);
+        let of_a_folder = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-/".contains(c);
+        let is_file = kinds.contains(&kind) || common.contains(&kind) && word.contains('/');
+        let is_folder = word.ends_with('/') && word.len() > 1 && word.chars().all(of_a_folder);
+        let is_in_a_crate = ["/src/", "/tests/"].iter().any(|folder| word.contains(folder));
+        word.chars().all(of_a_path) && !word.starts_with('/') && (is_file || is_folder || is_in_a_crate)
+    };
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let words = quoted.map(|word| word.split('#').next().unwrap_or_default()).filter(is_end);
+    // In a folder whose files are named, `../lease.rs` is beside it.
+    words.map(|word| word.trim_start_matches("../").trim_end_matches('/')).collect()
+}
+
+/// Text without comments of HTML: they are about what is not there yet.
+pub fn without_comments(page: &str) -> String {
+    let mut parts = page.split("<!--");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once("-->").map_or("", |(_, rest)| rest))
+}
+
+/// Whether a path, or the end of one, is among these paths. A star stands for a part of a name.
+pub fn is_among(paths: &BTreeSet<String>, path: &str) -> bool {
+    let fits = |whole: &str| match path.split_once('*') {
+        None => whole == path || whole.strip_suffix(path).is_some_and(|rest| rest.ends_with('/')),
+        Some((before, after)) => {
+            let middle = whole.strip_suffix(after).and_then(|rest| rest.rfind(before).map(|at| rest.split_at(at)));
+            middle.is_some_and(|(folder, name)| {
+                (folder.is_empty() || folder.ends_with('/')) && !name[before.len()..].contains('/')
+            })
+        }
+    };
+    paths.iter().any(|whole| fits(whole))
 }
 
 /// The ids in the first column of tables: `| S01 | ...`. Err: an id that occurs twice.
@@ -190,7 +238,7 @@ mod tests {
         assert_eq!(spec.rules.keys().collect::<Vec<_>>(), ["E-1", "FIN-1", "PATCH-JSON", "SUCC-1"]);
         assert_eq!(spec.prefixes().into_iter().collect::<Vec<_>>(), ["E", "FIN", "SUCC"]);
         assert!(spec.is_contract(&spec.rules["FIN-1"]) && !spec.is_contract(&spec.rules["E-1"]));
-        assert_eq!(spec.untested["FIN-1"], "because it cannot be");
+        assert_eq!(spec.untested["FIN-1"], "because it cannot be seen.");
     }
 
     #[test]
@@ -229,10 +277,42 @@ mod tests {
         assert_eq!(links("[a](b.md#FIN-1) and [c](d.md), [e](../f.md)"), [("b.md", Some("FIN-1")), ("d.md", None)]);
         let text = "[a](b.md#FIN-1), [c](../d.md), [e](#f), [g](https://h.i/j.rs)";
         assert_eq!(all_links(text), ["b.md", "../d.md"]);
-        let text = "`a.rs`, `crates/b/`, `docs/c.md#d`, `b/c`\n`tests/*.rs` crates/d `cat tests/e` `f.yaml`";
-        assert_eq!(paths(text), ["a.rs", "crates/b", "docs/c.md"]);
         let table = "| id | what |\n|---|---|\n| S01 | a |\n| I1 | b |\n| - | c |\nS02";
         assert_eq!(rows(table).map(|rows| rows.into_iter().collect::<Vec<_>>().join(" ")), Ok("I1 S01".to_owned()));
         assert_eq!(rows("| S01 | a |\n| S01 | b |\n"), Err("S01".to_owned()));
+    }
+
+    #[test]
+    fn paths_are_found_wherever_they_stand() {
+        let list = |found: BTreeSet<&str>| found.into_iter().collect::<Vec<_>>().join(" ");
+        let page = "See crates/a, (docs/b.md#c). `cd deploy/d/ && cat tests/e`; /docs/f target/docs/g ~/docs/h\n    fuzz/*.rs docs/";
+        assert_eq!(list(paths(page)), "crates/a deploy/d docs/b.md fuzz/*.rs tests/e");
+        let page = "`a.rs`, `b/`, `b/c`, `D/`, `/e.rs`, `f.yaml`, `g/h.yaml`, `i/src/j`, `../k.rs#l`, `m n.rs`, `o/*.txt`, p.rs";
+        assert_eq!(list(ends_of_paths(page)), "a.rs b g/h.yaml i/src/j k.rs o/*.txt");
+        assert_eq!(without_comments("a <!-- b\n-->c<!-- d -->e"), "a ce");
+    }
+
+    #[test]
+    fn a_dead_path_is_told_from_one_that_leads_to_a_file() {
+        let all =
+            ["crates/a", "crates/a/src", "crates/a/src/b.rs", "crates/a/src/c/d.rs", "crates/a/src/c", "Makefile"];
+        let all = all.map(str::to_owned).into();
+        for there in [
+            "crates/a/src/b.rs",
+            "b.rs",
+            "src/b.rs",
+            "c/d.rs",
+            "c",
+            "c/*.rs",
+            "src/c/*",
+            "crates/a/src/*.rs",
+            "Makefile",
+        ] {
+            assert!(is_among(&all, there), "{there}");
+        }
+        for dead in ["crates/a/src/e.rs", "e.rs", "a/b.rs", "/b.rs", ".rs", "d", "c/*.txt", "e/*.rs", "a/*.rs", "make"]
+        {
+            assert!(!is_among(&all, dead), "{dead}");
+        }
     }
 }

@@ -50,6 +50,10 @@ pub fn file(path: &str) -> Option<File> {
     Some(File { path: path.to_owned(), text })
 }
 
+pub fn write(path: &str, text: &str) {
+    fs::write(root().join(path), text).expect("a document can be written");
+}
+
 pub fn exists(path: &str) -> bool {
     root().join(path).exists()
 }
