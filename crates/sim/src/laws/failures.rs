@@ -134,16 +134,17 @@ impl Laws {
         // REPL-10: the write that decides records a Pod that was given up, unless its lists are full.
         let lists = &job.status.uncounted_terminated_pods;
         let full = lists.succeeded.len() + lists.failed.len() >= self.uncounted_limit;
-        let no_room = |uid: &PodUid, life: &PodLife| {
+        let unrecorded = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| {
             full && life.recorded.is_none() && self.fenced_in_time(write, uid) == Some(true)
-        };
+        });
+        let unrecorded: Vec<PodUid> = unrecorded.map(|(uid, _)| uid.clone()).collect();
         for index in new {
             let mut failures = self.failures_of(job, index);
             let of_index = |life: &PodLife| life.ever().any(|pod| pod.index == Some(index) && !counts(job, pod));
-            let more = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| no_room(uid, life) && of_index(life));
+            let more = unrecorded.iter().filter_map(|uid| self.history.pods.get(uid)).filter(|life| of_index(life));
             failures.0 += more.count() as i64;
             let at_once = self.history.pods_of(&job.metadata.uid).any(|(uid, life)| {
-                let ends = |pod: &Pod| fails(job, pod) || self.carries_given_up(job, pod) || no_room(uid, life);
+                let ends = |pod: &Pod| fails(job, pod) || self.carries_given_up(job, pod) || unrecorded.contains(uid);
                 let doomed = |pod: &Pod| ends(pod) && judged(job, pod) == Action::FailIndex;
                 life.ever().any(|pod| pod.index == Some(index) && doomed(pod))
             });
