@@ -22,7 +22,7 @@ fn main() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
         let bytes = runtime.block_on(fill(&store, 100_000));
-        println!("disk: {bytes} bytes per entry with 1300 bytes of text, history and the engine included");
+        println!("disk: {bytes} bytes per entry with 1300 bytes of text, history included");
         drop(store);
         let started = Instant::now();
         let store = Store::open(dir.path(), StoreOptions::default()).unwrap();

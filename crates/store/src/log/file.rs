@@ -5,16 +5,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
-
 use super::{GroupBuffer, HEADER_LEN, Name};
 use crate::backend::Account;
 
 /// How the name of a state ends that is not complete.
 pub(super) const UNFINISHED: &str = "new";
-/// As much as it has is allocated for a log, within these limits: to append to what is allocated, the file system writes less.
-const ALLOCATED: (u64, u64) = (64 * 1024, 1024 * 1024);
+/// Where groups are small, so many zeros are written ahead of them: to sync what was written before, the file system need not
+/// write where it is. A large group is as long as it is, and the same for it would be to write it twice.
+const SMALL: usize = 32 * 1024;
+const AHEAD: u64 = 256 * 1024;
 /// How much of a state is in one group, and how much is written before it is synced: a log is synced meanwhile, and must not
 /// wait for all of it.
 const STATE_GROUP: usize = 1024 * 1024;
@@ -26,6 +25,7 @@ pub(crate) struct Log {
     pub number: u64,
     /// Where the next group goes.
     pub whole: u64,
+    /// The length of the file.
     allocated: u64,
 }
 
@@ -61,18 +61,17 @@ impl Log {
     /// Appends a group. It is on the disk when this returns; after an error a part of it may be.
     pub fn append(&mut self, group: &[u8]) -> io::Result<()> {
         let end = self.whole + group.len() as u64;
-        if end > self.allocated {
-            let to = end + end.clamp(ALLOCATED.0, ALLOCATED.1);
-            match fallocate(&self.file, FallocateFlags::empty(), self.allocated, to - self.allocated) {
-                // There may be room for the group: to write it is to know.
-                Err(Errno::NOSPC | Errno::DQUOT) => {}
-                // Not every file system can do that, and none needs it.
-                _ => self.allocated = to,
+        if end > self.allocated && group.len() < SMALL {
+            let zeros = vec![0; (end + AHEAD - self.allocated) as usize];
+            // Without room for them there may be some for the group.
+            if self.file.write_all_at(&zeros, self.allocated).is_ok() {
+                self.allocated = end + AHEAD;
             }
         }
         self.file.write_all_at(group, self.whole)?;
         self.file.sync_data()?;
         self.whole = end;
+        self.allocated = self.allocated.max(end);
         Ok(())
     }
 }
