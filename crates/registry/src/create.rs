@@ -120,7 +120,7 @@ impl Registry {
         let prefix = text::text(&object, "/metadata/generateName").to_owned();
         let generated = text::text(&object, "/metadata/name").is_empty() && !prefix.is_empty();
         let mut attempt = 1;
-        // No rule is about them, and they are half of an object.
+        // Set aside: no rule reads managedFields, and they are half of an object.
         let managers = metadata(&mut object).remove(MANAGERS);
         for _ in 0..MOST_ROUNDS {
             let mut candidate = object.clone();
@@ -160,7 +160,7 @@ impl Registry {
                 Ok(warnings) => told.extend(warnings),
                 Err(failure) => return Err(StatusError { warnings: told, ..failure }),
             }
-            // Until the object is stored, or is not.
+            // Held until the write is committed or has failed.
             let _held = match self.reserve(&target, &name, &candidate, None, options.dry_run) {
                 Ok(held) => held,
                 Err(failure) => return Err(StatusError { warnings: told, ..failure }),

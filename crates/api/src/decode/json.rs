@@ -319,7 +319,7 @@ impl JsonNode<'_> {
         }
     }
 
-    /// As a plain value: of duplicates the last one is used.
+    /// As a plain value; the last of duplicate keys wins.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Null => Value::Null,

@@ -183,7 +183,7 @@ impl Tree<()> {
         }
     }
 
-    /// The JSON form: keys in order, of duplicates the last one.
+    /// As JSON: keys in order; the last of duplicate keys wins.
     pub(super) fn into_node(self) -> JsonNode<'static> {
         match self.content {
             TreeContent::Scalar(node) => node,

@@ -1,4 +1,4 @@
-//! YAML bodies. They are equivalent to their JSON form: keys become strings, of duplicates the last one is used.
+//! YAML bodies. They are equivalent to their JSON form: keys become strings, and the last of duplicate keys wins.
 
 use serde_saphyr::{DuplicateKeyPolicy, Error};
 

@@ -39,7 +39,7 @@ pub struct Plan {
     pub starts: Vec<PodRef>,
     /// Other Pods start once the Pods are known up to this revision.
     pub starts_at: Option<Revision>,
-    /// Pods that have terminated for as long as the Job waits for a dead node (REPL-8): is theirs dead?
+    /// Pods that have been terminating for as long as the Job waits for a dead node (REPL-8): check their node.
     pub looks: Vec<PodRef>,
     /// When to plan again if no input arrives before.
     pub wake_at: Option<Timestamp>,
@@ -764,7 +764,7 @@ impl Ledger {
     }
 
     /// Whether a creation of unknown outcome is for a Pod that is no longer wanted, or not yet: repeating it would
-    /// create the Pod. An index that has another Pod by now wants none.
+    /// create the Pod. An index that already has another Pod needs none.
     fn unwanted_creation(&self, missing: i64, now: Timestamp) -> bool {
         let unwanted = |index: CompletionIndex| {
             let kept = self.index.kept.get(&index).map(|slot| self.entry(*slot));
@@ -924,7 +924,7 @@ impl Ledger {
                 plan.wake(due_at);
                 continue;
             }
-            // The response says when to look again; without one, this does.
+            // The response sets the time of the next check; this timer covers a lost response.
             self.looks.insert(slot, now + wait);
             plan.wake(now + wait);
             plan.looks.push(self.pod_ref(slot));

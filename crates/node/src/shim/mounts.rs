@@ -166,7 +166,7 @@ pub fn arrange(view: View) -> Result<(), String> {
         shut(place).map_err(|error| format!("{} cannot be made read-only: {error}", place.display()))?;
     }
     if isolated {
-        // The directory by its path: that which this process is in may be hidden by now.
+        // By its path: a mount may cover the working directory of this process by now.
         let entered = here.is_some_and(|here| rustix::process::chdir(here).is_ok());
         if !entered {
             rustix::process::chdir("/").map_err(|error| format!("/ cannot be entered: {error}"))?;

@@ -29,7 +29,7 @@ pub struct FlowLimits {
     /// Seats that only administrators can take.
     pub reserved_seats: usize,
     pub of_user: ShareLimits,
-    /// Of all users together: who may create service accounts can be many users.
+    /// Totals over all users: a user who may create service accounts can act as many users.
     pub of_all: ShareLimits,
 }
 
@@ -133,7 +133,7 @@ struct FlowState {
     turn: u64,
 }
 
-/// A user, who has the rights of an administrator or not: names do not tell.
+/// The name of a user, and whether the user is an administrator: the name alone does not say.
 type FlowKey = (String, bool);
 
 #[derive(Default)]

@@ -52,7 +52,7 @@ impl Requests {
         RequestGuard(self.count.clone())
     }
 
-    /// Bytes have arrived on a connection of HTTP/1.1. Between requests they are the head of the next one.
+    /// Data has arrived on an HTTP/1.1 connection. Between requests it begins the head of the next one.
     pub fn received(&self) {
         if self.count() == 0 {
             self.head_began_at.send_if_modified(|began_at| {
