@@ -21,7 +21,6 @@ use tokio::time::MissedTickBehavior;
 
 use super::LOST_FOR;
 use super::logs::{LogPlace, LogTail, LoggedRun, TaskLogs};
-use super::watch::{self, FollowedJob, Inbox};
 use crate::place::{Place, PlaceError};
 use crate::run::explaining::Explaining;
 use crate::run::follow::End;
@@ -32,6 +31,7 @@ use crate::run::progress::render::LOG_LINES;
 use crate::run::progress::view::{ContainerRun, JobText, PodText};
 use crate::run::tui::RunView;
 use crate::signals::{Stop, asked};
+use crate::watch::{self, FollowedJob, Inbox};
 
 /// Interval for drawing and printing plain lines.
 const BEAT: Duration = Duration::from_millis(100);
@@ -96,7 +96,7 @@ impl RemoteFollow<'_> {
         mut ending: JoinHandle<Vec<String>>,
     ) -> Result<(End, Vec<String>), RunError> {
         let inbox = Arc::new(Inbox::default());
-        let _streams = watch::start(remote, &self.jobs, &inbox);
+        let _streams = watch::follow_jobs(remote, &self.jobs, &inbox);
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let arrived = self.logs.as_ref().map_or_else(|| Arc::new(Notify::new()), TaskLogs::arrived);
@@ -168,29 +168,30 @@ impl RemoteFollow<'_> {
 
     fn take(&mut self, inbox: &Inbox) {
         // Pods first: a Job is finished after its Pods.
-        for (uid, news) in inbox.take_pods() {
-            if let Some(pod) = &news.state {
+        for (uid, unread) in inbox.take(Kind::POD) {
+            let pod = unread.read();
+            if let Some(pod) = &pod {
                 self.saw_pod(pod);
             }
-            if news.is_deleted {
-                self.lost_pod(&uid, news.state.unwrap_or_default());
+            if unread.is_deleted {
+                self.lost_pod(&uid, pod.unwrap_or_default());
             }
         }
-        for (uid, news) in inbox.take_jobs() {
-            let now = self.now();
-            if let Some(job) = &news.state {
+        for (uid, unread) in inbox.take(Kind::JOB) {
+            let (now, job) = (self.now(), unread.read());
+            if let Some(job) = &job {
                 self.saw_job(job, now);
             }
-            if news.is_deleted && !self.model.stopping {
+            if unread.is_deleted && !self.model.stopping {
                 self.model.lost_job(&uid, now);
-                self.order_tasks(&news.state.unwrap_or_default());
+                self.order_tasks(&job.unwrap_or_default());
             }
         }
     }
 
     /// Shows what Jobs wait for before they retry.
     fn wait(&mut self, inbox: &Inbox) {
-        for (job, notice) in inbox.take_waits() {
+        for (job, notice) in inbox.take_backoffs() {
             let left = (notice.retry_at - wall_clock()).millis();
             if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
                 self.model.waits(&job, notice, self.began.elapsed() + Duration::from_millis(left));
@@ -364,17 +365,17 @@ impl RemoteFollow<'_> {
         let again = &self.again;
         let is_new = self.model.jobs().iter().all(|job| job.is_new());
         if broken.is_refused && (is_new || broken.since.elapsed() > REFUSED_FOR) {
-            return Err(RunError::Environment(format!("cannot follow the Job in {title}: {}", broken.why)));
+            return Err(RunError::Environment(format!("cannot follow the Job in {title}: {}", broken.reason)));
         }
         if broken.since.elapsed() > LOST_FOR {
             return Err(RunError::Environment(format!(
                 "{title} could not be reached for {} minutes: {}. The Job may go on; follow it again with `{again}`",
                 LOST_FOR.as_secs() / 60,
-                broken.why
+                broken.reason
             )));
         }
         if broken.since.elapsed() > TOLD_AFTER && !std::mem::replace(&mut self.state.told_broken, true) {
-            self.output.note(&format!("{title} cannot be reached, and is tried again: {}", broken.why));
+            self.output.note(&format!("{title} cannot be reached, and is tried again: {}", broken.reason));
         }
         Ok(())
     }

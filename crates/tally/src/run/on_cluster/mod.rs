@@ -1,7 +1,6 @@
 //! `tally run --context` and `tally attach`: Jobs that run elsewhere, shown as if they ran here.
 //!
-//! `flags` chooses the cluster, `submit` creates the objects, `watch` follows Jobs and Pods, `logs` reads what tasks print,
-//! `follow` shows everything until the end, `retry` makes the Job that runs failed indexes again. The model, its display,
+//! `flags` chooses the cluster, `submit` creates the objects, `logs` reads what tasks print, `follow` shows everything until the end, `retry` makes the Job that runs failed indexes again. The model, its display,
 //! the checks of the input and the exit codes are those of a run on this machine.
 
 mod attach;
@@ -10,7 +9,6 @@ mod follow;
 mod logs;
 mod retry;
 mod submit;
-mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,13 +36,13 @@ use super::tui::RunView;
 use super::{Args, Form, View, has_an_order, is_single, lines};
 use crate::place::Place;
 use crate::signals::{self, Stop};
+use crate::watch::FollowedJob;
 pub use attach::{AttachArgs, attach};
 use flags::OnInterrupt;
 pub use follow::unreadable;
 use follow::{FollowState, RemoteFollow};
 use logs::{LogPlace, TaskLogs};
 use submit::Requests;
-use watch::FollowedJob;
 
 /// How long a server that cannot be reached is tried again.
 const LOST_FOR: Duration = Duration::from_secs(600);
