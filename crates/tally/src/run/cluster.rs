@@ -21,7 +21,8 @@ use super::follow::backoffs::BackoffNotices;
 use super::follow::display::LogStyle;
 use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
-use super::follow::turns::OutputOrder;
+use super::follow::tasks::Tasks;
+use super::follow::turns::{JobOrder, OutputOrder};
 use super::placement;
 use crate::data_dir::{self, CreatedPaths, Temporary};
 use crate::isolation::PodIsolation;
@@ -161,9 +162,11 @@ impl RunningCluster {
     }
 
     /// What the tasks print. None: the nodes are hollow.
-    pub fn outputs(&self, style: LogStyle, order: OutputOrder) -> Option<Outputs> {
+    pub fn outputs(&self, style: LogStyle, order: OutputOrder, jobs: JobOrder) -> Option<Outputs> {
         match &self.node {
-            PodRunner::This(node) => Some(Outputs::new(node.logs().root, node.outputs(), style, order)),
+            PodRunner::This(node) => {
+                Some(Outputs::new(node.logs().root, node.outputs(), style, Tasks::new(order, jobs)))
+            }
             PodRunner::Hollow(_) => None,
         }
     }

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 use cluster::Cluster;
 use explaining::Explaining;
 use follow::display::{DisplayFlags, LogStyle, LogsFlag, TaskOutputFlags};
+use follow::turns::JobOrder;
 use follow::{End, Follow};
 use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
@@ -410,8 +411,7 @@ async fn to_the_end(
         }
     };
     let logs = working.logs();
-    let mut outputs = working.outputs(style, display.order);
-    outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.followed()));
+    let outputs = working.outputs(style, display.order, JobOrder::new(model.followed()));
     let hollow_told = (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect());
     let mut follow = Follow {
         registry: &cluster.registry,

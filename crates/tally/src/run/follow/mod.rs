@@ -1,6 +1,7 @@
 //! The main loop of a run: watch events update the model, and the model is shown to the user, with what tasks print.
 //!
-//! What tasks print is chosen by `display`, read by `outputs`, put in order by `turns` and split by `lines`.
+//! What tasks print is chosen by `display`, read by `outputs`, put in order by `turns`, split by `lines` and shown by
+//! `tasks`.
 
 pub mod backoffs;
 pub mod display;
@@ -8,6 +9,7 @@ pub mod lines;
 pub mod logs;
 mod never;
 pub mod outputs;
+pub mod tasks;
 pub mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +131,7 @@ impl Follow<'_> {
                     None => std::future::pending().await,
                 } } => more |= self.heard(event),
                 () = std::future::ready(()), if more => more = self.show_tasks(),
-                _ = look.tick(), if self.outputs.as_ref().is_some_and(Outputs::has_tasks) => more |= self.show_tasks(),
+                _ = look.tick(), if self.outputs.as_ref().is_some_and(|outputs| !outputs.tasks.is_empty()) => more |= self.show_tasks(),
                 _ = beat.tick() => {
                     while let Some(event) = pod_news.try_next() {
                         match event {
@@ -404,11 +406,11 @@ impl Follow<'_> {
         let Some(outputs) = &mut self.outputs else { return };
         // What the finished tasks have printed is known by now.
         outputs.hear_all();
-        if !outputs.has_order() {
+        if !outputs.tasks.has_order() {
             return;
         }
         let Some((at, first_open)) = self.model.first_open(job) else { return };
-        outputs.finished_before(at, self.model.jobs()[at].state.is_finished(), first_open);
+        outputs.tasks.finished_before(at, self.model.jobs()[at].state.is_finished(), first_open);
     }
 
     /// Pods of hollow nodes print one line, when they have ended.
@@ -425,14 +427,7 @@ impl Follow<'_> {
             name: pod.metadata.name.clone(),
             uid: pod.metadata.uid.clone(),
         };
-        let source = OutputSource {
-            namespace: id.namespace.as_str().into(),
-            job: job.uid.as_str().into(),
-            job_name: job.name.as_str().into(),
-            pod: id.name.as_str().into(),
-            index: pod.metadata.index(),
-            several: pod.status.has_several(),
-        };
+        let source = OutputSource { job_name: job.name.as_str().into(), ..pod.output_source(&job.uid) };
         let line = (TaskName::new(source, "main"), HollowLogs::said(&id));
         if !pod.status.has_ended() {
             self.hollow_running.insert(id.uid, line);

@@ -129,7 +129,7 @@ impl RemoteFollow<'_> {
                         view.beat(&stop, self.output).await;
                     }
                     self.give_turns();
-                    more |= self.logs.as_ref().is_some_and(TaskLogs::holds_line);
+                    more |= self.logs.as_ref().is_some_and(|logs| logs.tasks.holds_line());
                     self.look_at_streams(&inbox).await?;
                 }
             }
@@ -207,7 +207,7 @@ impl RemoteFollow<'_> {
     /// Tells the order of the tasks how far a Job has come.
     fn order_tasks(&mut self, job: &JobText) {
         let Some(logs) = &self.logs else { return };
-        if logs.has_order()
+        if logs.tasks.has_order()
             && let Some((at, first_open)) = self.model.first_open(job)
         {
             let finished = self.model.jobs()[at].state.is_finished();
@@ -222,7 +222,7 @@ impl RemoteFollow<'_> {
             && seen_at.elapsed() >= PODS_WITHIN
         {
             self.state.reached.pop_front();
-            logs.finished_before(at, finished, first_open);
+            logs.tasks.finished_before(at, finished, first_open);
             logs.arrived().notify_one();
         }
     }

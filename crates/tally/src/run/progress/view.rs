@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tally_core::after::{self, AfterState};
 use tally_core::indexes::{IndexSet, task_index};
 use tally_core::pod::RETRY_INDEXES_ANNOTATION;
+use tally_node::output::OutputSource;
 
 use crate::run::parts::FIRST_INDEX;
 
@@ -227,6 +228,18 @@ impl JobText {
 }
 
 impl PodText {
+    /// Whose output its containers print, of the Job with this UID.
+    pub fn output_source(&self, job: &str) -> OutputSource {
+        OutputSource {
+            namespace: self.metadata.namespace.as_str().into(),
+            job: job.into(),
+            job_name: "".into(),
+            pod: self.metadata.name.as_str().into(),
+            index: self.metadata.index(),
+            several: self.status.has_several(),
+        }
+    }
+
     /// Only what identifies the Pod.
     pub fn identity(&self) -> Self {
         Self { metadata: self.metadata.clone(), ..Self::default() }
