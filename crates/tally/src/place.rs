@@ -223,7 +223,7 @@ impl Place {
 
     /// One object. None: there is none.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, PlaceError> {
-        let why = match self.ask(&Call::new(Verb::Get, kind, namespace, name)).await? {
+        let why = match self.call(&Call::new(Verb::Get, kind, namespace, name)).await? {
             Reply::Done(object) => return Ok(serde_json::from_slice(&object).ok()),
             reply if reply.is_not_found() => return Ok(None),
             Reply::Refused(refusal) => refusal.message,
@@ -246,7 +246,8 @@ impl Place {
         is_told("controllers").then(|| is_told(&format!("controllers/{name}")))
     }
 
-    async fn ask(&self, call: &Call) -> Result<Reply, PlaceError> {
+    /// Carries out a request.
+    pub async fn call(&self, call: &Call) -> Result<Reply, PlaceError> {
         let objects = self.objects();
         let mut reply = reply(&objects, call).await;
         if matches!(objects, Objects::Own(_)) {
@@ -266,7 +267,7 @@ impl Place {
 
     async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
         let what = call.kind.plural;
-        let why = match self.ask(&call).await? {
+        let why = match self.call(&call).await? {
             Reply::Listed { items, .. } => {
                 return Ok(items.iter().filter_map(|item| serde_json::from_slice(item).ok()).collect());
             }

@@ -19,7 +19,6 @@ use tally_store::{Store, StoreOptions};
 
 use super::follow::backoffs::BackoffNotices;
 use super::follow::display::LogStyle;
-use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
 use super::follow::tasks::Tasks;
 use super::follow::turns::{JobOrder, OutputOrder};
@@ -157,8 +156,12 @@ impl RunningCluster {
         self.local.take()
     }
 
-    pub fn logs(&self) -> Arc<dyn Logs> {
-        self.node.logs()
+    /// Where the node has its files. None: the nodes are hollow.
+    pub fn files(&self) -> Option<PathBuf> {
+        match &self.node {
+            PodRunner::This(node) => Some(node.logs().root),
+            PodRunner::Hollow(_) => None,
+        }
     }
 
     /// What the tasks print. None: the nodes are hollow.
@@ -251,13 +254,6 @@ impl PodRunner {
             observer,
             cluster.driven(),
         )))
-    }
-
-    fn logs(&self) -> Arc<dyn Logs> {
-        match self {
-            Self::This(node) => Arc::new(ProcessLogs::new(node.logs().root)),
-            Self::Hollow(_) => Arc::new(HollowLogs),
-        }
     }
 
     fn has_ended(&self) -> bool {

@@ -23,6 +23,7 @@ mod tui;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -34,8 +35,9 @@ use tokio::sync::watch;
 use cluster::Cluster;
 use explaining::Explaining;
 use follow::display::{DisplayFlags, LogStyle, LogsFlag, TaskOutputFlags};
+use follow::local::{LocalJobs, LocalOptions};
 use follow::turns::JobOrder;
-use follow::{End, Follow};
+use follow::{End, Reporter};
 use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
 use input::each::{self, EachFlags};
@@ -329,6 +331,7 @@ async fn to_the_end(
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
     cluster.is_watched |= args.tui;
+    let local = Arc::new(Place::own(cluster.directory.clone(), cluster.registry.clone()));
     let everything = match args.again_in_part() {
         Some((which, name)) => {
             let all = retry::stored(&cluster.registry)?;
@@ -375,7 +378,8 @@ async fn to_the_end(
     for job in submit::as_shown(&placed) {
         tell(output, model, &job, data_dir.as_deref(), since.get(&job.uid));
     }
-    let over = follow::over(&cluster.registry)?;
+    // Before the controllers and the node start.
+    let over: Vec<String> = follow::over(local.all_pods("").await?).collect();
     model.knows_of(&over);
     let stdin = input::standard_input(args)?;
     let style = display.style(is_single(&placed));
@@ -406,50 +410,42 @@ async fn to_the_end(
             return Err(RunError::Environment(why));
         }
         (true, Some(api)) => {
-            let place = Place::directory(cluster.directory.clone()).await.map_err(on_cluster::unreadable)?;
+            let place = Place::directory(cluster.directory.clone()).await?;
             Some(RunView::open(place, Some(api), &placed, output).await?)
         }
     };
-    let logs = working.logs();
     let outputs = working.outputs(style, display.order, JobOrder::new(model.followed()));
-    let hollow_told = (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect());
-    let mut follow = Follow {
-        registry: &cluster.registry,
-        model: &mut *model,
-        output: &mut *output,
-        logs,
-        outputs,
-        hollow_told,
-        hollow_running: std::collections::BTreeMap::new(),
-        failed_attempts: std::collections::BTreeMap::new(),
+    let options = LocalOptions {
+        hollow: (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect()),
         // Lines that have just been shown need not be repeated.
         tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
         restarts: placed.iter().any(|job| job.restarts),
-        began,
         here: args.hollow == 0,
-        explaining: Explaining::new(Place::own(cluster.directory.clone(), cluster.registry.clone()).into()),
-        view,
-        never: None,
     };
-    let ended = follow.run(working, stop.clone()).await;
-    if let Some(mut view) = follow.view.take() {
-        match &ended {
-            Ok(End::Finished) => view.end(stop, follow.output).await,
-            _ => view.close(follow.output).await,
-        }
-    }
-    let removed = follow.outputs.as_ref().and_then(|outputs| outputs.told_removed());
+    let mut source = LocalJobs::new(&cluster.registry, working, outputs, options)?;
+    let mut reporter = Reporter {
+        place: local.clone(),
+        model: &mut *model,
+        output: &mut *output,
+        began,
+        runs_parts: true,
+        explaining: Explaining::new(local.clone()),
+        view,
+    };
+    let ending = source.end_when(stop.clone());
+    let ended = follow::follow(&mut source, &mut reporter, &stop, ending).await;
+    let removed = source.outputs.as_ref().and_then(|outputs| outputs.told_removed());
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
-    let ended = ended.map_err(|error| {
+    let (ended, _) = ended.map_err(|error| {
         output.leave();
         error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
-    lines::read_failed(&Place::own(cluster.directory.clone(), cluster.registry.clone()), &placed, model).await;
+    lines::read_failed(&local, &placed, model).await;
     output.end(model, now, shown.as_deref());
     advice(model, &args.flags).iter().for_each(|advice| output.note(advice));
     if let Some(file) = &args.junit {
-        junit::write(file, &cluster, &placed)?;
+        junit::write(file, &local, &placed).await?;
     }
     if let Some(directory) = &data_dir {
         removed.iter().for_each(|removed| output.note(removed));

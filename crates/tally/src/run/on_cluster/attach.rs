@@ -10,11 +10,11 @@ use tally_runtime::driver::wall_clock;
 use tokio::sync::watch::Receiver;
 
 use super::flags::OnInterrupt;
-use super::follow::unreadable;
 use super::submit::Requests;
 use super::{Follower, text};
 use crate::look::{self, LookError, LookForm, jobs};
 use crate::place::{Place, PlaceFlags};
+use crate::run::follow;
 use crate::run::follow::display::{DisplayFlags, TaskOutputFlags};
 use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
@@ -72,7 +72,7 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     let display = DisplayFlags::new(&args.task_output, args.form(), false);
     display.check().map_err(RunError::Input)?;
     let look = async {
-        let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);
+        let place = Arc::new(Place::open(&args.place).await?);
         let found = find(&place, &args.name).await?;
         Ok((place, found))
     };
@@ -117,7 +117,7 @@ async fn find(place: &Place, name: &str) -> Result<Vec<Value>, RunError> {
     let name = look::job_name(name).map_err(|error| match error {
         LookError::Missing(why) | LookError::Usage(why) | LookError::Unreadable(why) => RunError::Input(why),
     })?;
-    let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+    let all = place.jobs(place.namespace()).await?;
     let found: Vec<Value> = all.into_iter().filter(|job| jobs::is_named(job, name)).collect();
     let Some(first) = found.first() else {
         let title = place.title();
@@ -185,9 +185,8 @@ fn take_in(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) -> Durat
 async fn over(place: &Place, jobs: &[SubmittedJob]) -> Result<Vec<String>, RunError> {
     let mut over = Vec::new();
     for job in jobs {
-        let pods = place.pods(&job.namespace, &job.uid).await.map_err(unreadable)?;
-        let ended = pods.iter().filter(|pod| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed"));
-        over.extend(ended.map(|pod| text(pod, "/metadata/uid").to_owned()));
+        let pods = place.pods(&job.namespace, &job.uid).await?;
+        over.extend(follow::over(pods));
     }
     Ok(over)
 }

@@ -26,7 +26,7 @@ use super::LOST_FOR;
 use crate::pod_log::{PodLogRequest, try_next_piece};
 use crate::run::follow::display::LogStyle;
 use crate::run::follow::lines::Lines;
-use crate::run::follow::logs::{Logs, PodId, ProcessLogs};
+use crate::run::follow::logs::{LONGEST_TAIL, tail};
 use crate::run::follow::tasks::{Task, Tasks, Turn};
 use crate::run::follow::turns::{JobOrder, OutputOrder};
 use crate::run::progress::output::{Output, TaskName};
@@ -49,8 +49,6 @@ const MOST_REFUSALS: u32 = 6;
 const SILENT_FOR: Duration = Duration::from_secs(30);
 /// The last lines of a failure are given up after this time.
 const TAIL_WITHIN: Duration = Duration::from_secs(10);
-/// The most bytes that are kept of the last lines: a line may have any length.
-const LONGEST_TAIL: usize = 64 * 1024;
 
 /// Where logs are read.
 #[derive(Clone)]
@@ -98,9 +96,7 @@ impl LogPlace {
     pub async fn tail(&self, run: LoggedRun, end: LogTail) -> Vec<String> {
         match self {
             Self::Files(root) => {
-                let LoggedRun { namespace, pod, attempt } = run;
-                let id = PodId { namespace, name: pod, uid: attempt.pod.to_string() };
-                ProcessLogs::new(root.clone()).tail(&id, &attempt.container, end.number, end.lines)
+                tail(root, &run.attempt.pod.to_string(), &run.attempt.container, end.number, end.lines)
             }
             Self::Server(remote) => {
                 let request = PodLogRequest { tail_lines: Some(end.lines as u64), ..run.request(end.is_previous) };

@@ -1,13 +1,13 @@
 //! `tally run --context` and `tally attach`: Jobs that run elsewhere, shown as if they ran here.
 //!
-//! `flags` chooses the cluster, `submit` creates the objects, `logs` reads what tasks print, `follow` shows everything until the end, `retry` makes the Job that runs failed indexes again. The model, its display,
+//! `flags` chooses the cluster, `submit` creates the objects, `logs` reads what tasks print, `served` follows the Jobs, `retry` makes the Job that runs failed indexes again. The model, its display,
 //! the checks of the input and the exit codes are those of a run on this machine.
 
 mod attach;
 pub mod flags;
-mod follow;
 mod logs;
 mod retry;
+mod served;
 mod submit;
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::sync::watch::Receiver;
 use super::explaining::Explaining;
 use super::follow::display::{DisplayFlags, LogStyle};
 use super::follow::turns::JobOrder;
-use super::follow::{End, display};
+use super::follow::{self, End, Reporter, display};
 use super::input::check::{self, CheckedObjects, RunsOn};
 use super::input::documents::{Document, Origin};
 use super::input::{each, manifest};
@@ -39,9 +39,8 @@ use crate::signals::{self, Stop};
 use crate::watch::FollowedJob;
 pub use attach::{AttachArgs, attach};
 use flags::OnInterrupt;
-pub use follow::unreadable;
-use follow::{FollowState, RemoteFollow};
 use logs::{LogPlace, TaskLogs};
+use served::ServedJobs;
 use submit::Requests;
 
 /// How long a server that cannot be reached is tried again.
@@ -178,7 +177,7 @@ async fn to_the_end(
     if args.again_in_part().is_some() && ended == End::Finished {
         let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
         let unsaid = "the Jobs have finished; `tally ps` shows whether others are left";
-        let all = async { place.jobs(place.namespace()).await.map_err(unreadable) };
+        let all = async { Ok(place.jobs(place.namespace()).await?) };
         let all = unless_stopped(&stop, unsaid, all).await?;
         let left = super::submit::retry::left(&all, &uids, &args.cluster.words(place.namespace()), true);
         left.iter().for_each(|left| view.output.note(left));
@@ -284,38 +283,30 @@ impl Follower {
             uid: job.uid.clone(),
         };
         let again = again(&self.jobs, &self.attach);
-        let mut follow = RemoteFollow {
-            place: &self.place,
-            jobs: self.jobs.iter().map(followed).collect(),
+        let tails = shows_tails(style, &self.display).then_some(log_place);
+        let jobs = self.jobs.iter().map(followed).collect();
+        let mut source = ServedJobs::new(&self.place, remote, jobs, logs, tails, again.clone());
+        let mut reporter = Reporter {
+            place: self.place.clone(),
             model: &mut *model,
             output: &mut *output,
-            logs,
-            tails: shows_tails(style, &self.display).then_some(log_place),
             began: *began,
             runs_parts: self.runs_parts,
-            again: again.clone(),
             explaining: Explaining::new(self.place.clone()),
             view: self.run_view,
-            state: FollowState::default(),
         };
         // Not in the loop of `follow`: it may block on a reader that does not read its output, and then nothing would be
         // deleted.
         let ending = tokio::spawn(interrupt(stop.clone(), self.requests, self.jobs.clone(), self.on_interrupt, again));
-        let ended = follow.run(remote, stop.clone(), ending).await;
-        if let Some(mut view) = follow.view.take() {
-            match &ended {
-                Ok((End::Finished, _)) => view.end(stop.clone(), follow.output).await,
-                _ => view.close(follow.output).await,
-            }
-        }
+        let ended = follow::follow(&mut source, &mut reporter, &stop, ending).await;
         match ended {
-            Ok((mut ended, told)) => {
+            Ok((mut ended, notes)) => {
                 model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
                 if ended == End::Finished {
                     ended = read_failed(&stop, &self.place, &self.jobs, model).await;
                 }
                 output.end(model, began.elapsed(), None);
-                told.iter().for_each(|told| output.note(told));
+                notes.iter().for_each(|note| output.note(note));
                 Ok((ended, self.jobs))
             }
             Err(error) => {
@@ -348,14 +339,14 @@ fn again(jobs: &[SubmittedJob], attach: &str) -> String {
     format!("tally attach job/{name}{attach}")
 }
 
-/// What Ctrl-C does to the Jobs. Returns what to tell about it.
+/// What Ctrl-C does to the Jobs. Returns what to print about it.
 async fn interrupt(
     mut stop: Receiver<Stop>,
     requests: Requests,
     jobs: Vec<SubmittedJob>,
     how: OnInterrupt,
     again: String,
-) -> Vec<String> {
+) -> Result<Vec<String>, RunError> {
     if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
         // The sender is gone: no stop can be requested any more.
         return std::future::pending().await;
@@ -363,16 +354,16 @@ async fn interrupt(
     if how == OnInterrupt::Detach {
         let several = jobs.iter().any(|job| job.part.is_some());
         let parts = if several { ", which also lets the parts begin that wait" } else { "" };
-        return vec![format!("the Job goes on; follow it again with `{again}`{parts}")];
+        return Ok(vec![format!("the Job goes on; follow it again with `{again}`{parts}")]);
     }
-    let mut told = Vec::new();
+    let mut notes = Vec::new();
     for job in &jobs {
-        told.push(match requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await {
+        notes.push(match requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await {
             Ok(()) => format!("Job {:?} was deleted, and its Pods are being deleted", job.name),
             Err(error) => format!("{error}; delete it with `kubectl delete job {}`", job.name),
         });
     }
-    told
+    Ok(notes)
 }
 
 /// A field of an object as text, or nothing.

@@ -10,7 +10,6 @@ use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_remote::{Remote, request};
 
 use super::flags::ClusterFlags;
-use super::follow::unreadable;
 use super::text;
 use crate::place::Place;
 use crate::run::input::documents::{Document, Origin};
@@ -40,7 +39,7 @@ pub async fn documents(
     (which, name): (Selection, &str),
     flags: &ClusterFlags,
 ) -> Result<(Vec<Document>, String), RunError> {
-    let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+    let all = place.jobs(place.namespace()).await?;
     let title = format!("namespace {} of {}", place.namespace(), place.title());
     let (mut objects, told) = match retry::plan(&all, name, which, &title)? {
         Plan::Create { jobs, told } => (jobs, told),
