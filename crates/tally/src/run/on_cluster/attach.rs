@@ -20,7 +20,7 @@ use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
 use crate::run::submit::resume::is_finished;
 use crate::run::submit::{Submission, SubmittedJob};
-use crate::run::{Form, View};
+use crate::run::{Form, View, until_killed};
 use crate::signals::Stop;
 use crate::terminal;
 
@@ -57,11 +57,8 @@ impl AttachArgs {
 }
 
 pub fn attach(args: &AttachArgs) -> ExitCode {
-    let ended = super::block_on(async {
-        let stop = super::stop()?;
-        let view = super::new_view(args.form(), args.quiet);
-        super::until_killed(stop, view, async |stop, view| to_the_end(args, stop, view).await).await
-    });
+    let work = async |stop: Receiver<Stop>, view: &mut View| to_the_end(args, stop, view).await;
+    let ended = super::block_on(until_killed(args.form(), args.quiet, super::killed, work));
     ExitCode::from(ended.unwrap_or_else(|error| {
         terminal::tell(&error);
         error.exit_code()

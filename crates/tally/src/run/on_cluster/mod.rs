@@ -11,29 +11,26 @@ mod served;
 mod submit;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tally_remote::Remote;
 use tally_runtime::controller::Kind;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::watch::Receiver;
 
 use super::explaining::Explaining;
 use super::follow::display::{DisplayFlags, LogStyle};
 use super::follow::turns::JobOrder;
 use super::follow::{self, End, Reporter, display};
-use super::input::check::{self, CheckedObjects, RunsOn};
+use super::input::check::RunsOn;
 use super::input::documents::{Document, Origin};
-use super::input::{each, manifest};
-use super::outcome::{INTERRUPTED, RunError, advice, exit_code};
+use super::outcome::{RunError, advice, exit_code};
 use super::progress::model::Model;
 use super::progress::output::Output;
-use super::progress::screen;
 use super::progress::view::JobText;
 use super::submit::SubmittedJob;
 use super::tui::RunView;
-use super::{Args, Form, View, has_an_order, is_single, lines};
+use super::{Args, View, checked, is_single, lines, until_killed};
 use crate::place::Place;
 use crate::signals::{self, Stop};
 use crate::watch::FollowedJob;
@@ -48,11 +45,9 @@ const LOST_FOR: Duration = Duration::from_secs(600);
 
 /// Runs Jobs on a cluster to their end. The result is the exit code.
 pub fn start(args: &Args, documents: Vec<Document>) -> Result<u8, RunError> {
-    block_on(async {
-        let stop = stop()?;
-        let view = new_view(args.form(), args.quiet);
-        until_killed(stop, view, async |stop, view| to_the_end(args, documents, stop, view).await).await
-    })
+    block_on(until_killed(args.form(), args.quiet, killed, async |stop, view| {
+        to_the_end(args, documents, stop, view).await
+    }))
 }
 
 /// What is left behind by requests that only read.
@@ -66,33 +61,10 @@ fn block_on(work: impl Future<Output = Result<u8, RunError>>) -> Result<u8, RunE
     ended
 }
 
-fn stop() -> Result<Receiver<Stop>, RunError> {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let stop = signals::stop(&kinds, INTERRUPTED.into());
-    stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))
-}
-
-fn new_view(form: Form, quiet: bool) -> View {
-    let output = Output::new(form, quiet, screen::this_terminal());
-    View { began: Instant::now(), output, model: Model::default() }
-}
-
-/// The second signal ends this process at any point; what it has created stays.
-async fn until_killed(
-    stop: Receiver<Stop>,
-    mut view: View,
-    work: impl AsyncFnOnce(Receiver<Stop>, &mut View) -> Result<u8, RunError>,
-) -> Result<u8, RunError> {
-    let mut at_once = stop.clone();
-    tokio::select! {
-        biased;
-        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {
-            view.output.leave();
-            view.output.note("ended at once; the Job may still be there: see `tally ps` and `tally attach`");
-            Ok(INTERRUPTED)
-        }
-        ended = work(stop, &mut view) => ended,
-    }
+/// What this process has created stays.
+fn killed(view: &mut View) {
+    view.output.leave();
+    view.output.note("ended at once; the Job may still be there: see `tally ps` and `tally attach`");
 }
 
 /// The first signal ends what is waited for before there is a Job to follow, and after it has finished. `left`: what may have been done.
@@ -115,17 +87,10 @@ async fn to_the_end(
     stop: Receiver<Stop>,
     view: &mut View,
 ) -> Result<u8, RunError> {
-    let display = args.display();
-    display.check().map_err(RunError::Input)?;
-    args.check_tui()?;
+    let display = args.checked_display()?;
     let place = Arc::new(args.cluster.open()?);
     let Some(remote) = place.remote() else { return Err(RunError::Environment("there is no cluster".to_owned())) };
-    if args.each.is_given(&args.command) && !each::is_used(&documents) {
-        view.output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
-    }
-    if let Some(flag) = args.flags.wait_without_retries() {
-        view.output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
-    }
+    args.note_unused_flags(&documents, &mut view.output);
     let documents = match args.again_in_part() {
         Some(asked) => {
             let (documents, told) =
@@ -138,17 +103,8 @@ async fn to_the_end(
         }
         None => documents,
     };
-    let wanted = prepared(args, documents, &place).await?;
-    wanted.warnings.iter().for_each(|warning| view.output.note(&format!("warning: {warning}")));
-    if args.dry_run {
-        let objects: Vec<&Document> = wanted.objects.iter().map(|checked| &checked.document).collect();
-        // The reader may have closed the pipe; that is not an error.
-        let _ = manifest::print(objects.into_iter(), args.form());
-        return Ok(0);
-    }
-    if args.task_output.keep_order {
-        wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
-    }
+    let documents = prepared(args, documents, &place)?;
+    let Some(wanted) = checked(args, documents, RunsOn::Cluster, &mut view.output).await? else { return Ok(0) };
     let requests = Requests::new(remote.clone(), &place);
     let words = args.cluster.words(place.namespace());
     let left = "the Job may have been created: `tally ps` lists those there are";
@@ -200,7 +156,7 @@ async fn to_the_end(
 }
 
 /// The objects as they are to be created: in their namespaces, with the controller that was asked for.
-async fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> Result<CheckedObjects, RunError> {
+fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> Result<Vec<Document>, RunError> {
     for document in documents.iter_mut().filter(|document| document.resource.namespaced) {
         let given = document.object["metadata"]["namespace"].as_str().unwrap_or_default();
         match (&args.cluster.namespace, given) {
@@ -219,7 +175,7 @@ async fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> R
         let jobs = documents.iter_mut().filter(|document| document.is_job());
         jobs.for_each(|document| document.object["spec"]["managedBy"] = manager.as_str().into());
     }
-    check::check(documents, RunsOn::Cluster).await.map_err(RunError::Input)
+    Ok(documents)
 }
 
 fn tell_created(jobs: &[SubmittedJob], place: &Place, output: &mut Output) {

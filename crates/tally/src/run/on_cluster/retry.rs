@@ -12,9 +12,8 @@ use tally_remote::{Remote, request};
 use super::flags::ClusterFlags;
 use super::text;
 use crate::place::Place;
-use crate::run::input::documents::{Document, Origin};
+use crate::run::input::documents::Document;
 use crate::run::outcome::RunError;
-use crate::run::submit::jobs;
 use crate::run::submit::retry::{self, Plan, Selection};
 
 /// Takes the index of the task from the list, by its position in it. `1,3-5`: the position 2 is the index 4.
@@ -54,9 +53,7 @@ pub async fn documents(
     if !is_tally(remote).await {
         objects.iter_mut().try_for_each(|object| give_indexes(object, which.flag())).map_err(RunError::Input)?;
     }
-    let resource = jobs()?;
-    let document = |object| Document { origin: Origin::Flags, resource, object };
-    Ok((objects.into_iter().map(document).collect(), told))
+    Ok((retry::documents(objects)?, told))
 }
 
 /// Whether the server is `tally up`: its node knows the annotation.
