@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tally_node::attempts::{self, DroppedRecords, JobRecords};
 use tally_registry::Registry;
@@ -201,12 +202,12 @@ impl Place {
     }
 
     /// The Pods of the Job with this UID.
-    pub async fn pods(&self, namespace: &str, job: &str) -> Result<Vec<Value>, PlaceError> {
+    pub async fn pods<T: DeserializeOwned>(&self, namespace: &str, job: &str) -> Result<Vec<T>, PlaceError> {
         let label_selector = format!("batch.kubernetes.io/controller-uid={job}");
         self.list(Call { label_selector, ..Call::new(Verb::List, Kind::POD, namespace, "") }).await
     }
 
-    pub async fn all_pods(&self, namespace: &str) -> Result<Vec<Value>, PlaceError> {
+    pub async fn all_pods<T: DeserializeOwned>(&self, namespace: &str) -> Result<Vec<T>, PlaceError> {
         self.list(Call::new(Verb::List, Kind::POD, namespace, "")).await
     }
 
@@ -265,11 +266,12 @@ impl Place {
         Ok(reply)
     }
 
-    async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
+    /// An object that cannot be decoded is left out.
+    async fn list<T: DeserializeOwned>(&self, call: Call) -> Result<Vec<T>, PlaceError> {
         let what = call.kind.plural;
         let why = match self.call(&call).await? {
             Reply::Listed { items, .. } => {
-                return Ok(items.iter().filter_map(|item| serde_json::from_slice(item).ok()).collect());
+                return Ok(items.iter().filter_map(|item| item.read().ok()).collect());
             }
             Reply::Refused(refusal) => refusal.message,
             _ => "there was no answer".to_owned(),

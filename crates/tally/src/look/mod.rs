@@ -262,7 +262,7 @@ pub fn job_name(text: &str) -> Result<&str, LookError> {
 struct JobParts {
     row: JobRow,
     attempts: Vec<AttemptRow>,
-    pods: Vec<Value>,
+    pods: Vec<PodText>,
     dropped: u64,
 }
 

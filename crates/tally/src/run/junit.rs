@@ -12,6 +12,7 @@ use crate::look::report::{ReportedJob, junit};
 use crate::look::waiting::Waits;
 use crate::look::{attempts, jobs};
 use crate::place::Place;
+use crate::run::progress::view::PodText;
 
 /// Whether the file can be written: to be asked before hours of work.
 pub fn check(file: &Path) -> Result<(), RunError> {
@@ -48,10 +49,10 @@ fn unusable(file: &Path, error: &std::io::Error) -> RunError {
 /// The Jobs of this run with their attempts. The parts of a list are one.
 async fn reported(place: &Place, placed: &[SubmittedJob]) -> Result<Vec<ReportedJob>, RunError> {
     let (all_jobs, all_pods) = (place.jobs("").await?, place.all_pods("").await?);
-    let mut pods: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut pods: BTreeMap<String, Vec<PodText>> = BTreeMap::new();
     for pod in all_pods {
-        let uid = pod.pointer("/metadata/labels/batch.kubernetes.io~1controller-uid").and_then(Value::as_str);
-        if let Some(uid) = uid.map(str::to_owned) {
+        let pod: PodText = pod;
+        if let Some(uid) = pod.metadata.job().map(str::to_owned) {
             pods.entry(uid).or_default().push(pod);
         }
     }

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::look::LookError;
 use crate::place::{Place, PlaceFlags};
+use crate::run::progress::view::PodText;
 use crate::terminal;
 use crate::watch::{self, FollowedJob, Inbox, Streams};
 use model::{Effect, Key, Model};
@@ -338,7 +339,8 @@ impl JobsView {
             }
             None => {
                 for pod in self.place.pods(&namespace, uid).await.unwrap_or_default() {
-                    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                    let pod: PodText = pod;
+                    let uid = pod.metadata.uid.clone();
                     self.model.set_pod(&uid, Some(pod));
                 }
             }

@@ -17,7 +17,6 @@ pub mod turns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tally_core::backoff::BackoffNotice;
 use tally_runtime::controller::{Call, Kind, Refusal, Reply, Verb};
 use tally_runtime::driver::wall_clock;
@@ -222,7 +221,6 @@ async fn follow_to_the_end<S: EventSource>(
 }
 
 /// The UIDs of those of these Pods that have ended: their output and their failures were reported before, or elsewhere.
-pub fn over(pods: Vec<Value>) -> impl Iterator<Item = String> {
-    let pods = pods.into_iter().filter_map(|pod| serde_json::from_value::<PodText>(pod).ok());
-    pods.filter(|pod| pod.status.has_ended()).map(|pod| pod.metadata.uid)
+pub fn over(pods: Vec<PodText>) -> impl Iterator<Item = String> {
+    pods.into_iter().filter(|pod| pod.status.has_ended()).map(|pod| pod.metadata.uid)
 }

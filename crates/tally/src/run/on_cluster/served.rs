@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tally_core::ids::PodUid;
 use tally_core::time::Timestamp;
 use tally_node::attempts::AttemptRecord;
@@ -336,9 +335,8 @@ impl ServedJobs {
             return;
         }
         for job in self.jobs.clone() {
-            let Ok(pods) = self.place.pods(&job.namespace, &job.uid).await else { break };
-            let read = |pod: Value| serde_json::from_value::<PodText>(pod).ok();
-            let ended = pods.into_iter().filter_map(read).filter(|pod| pod.status.has_ended());
+            let Ok(pods) = self.place.pods::<PodText>(&job.namespace, &job.uid).await else { break };
+            let ended = pods.into_iter().filter(|pod| pod.status.has_ended());
             ended.for_each(|pod| self.saw_pod(reporter, &pod));
         }
     }

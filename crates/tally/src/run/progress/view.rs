@@ -24,6 +24,7 @@ pub struct Metadata {
     pub name: String,
     pub namespace: String,
     pub uid: String,
+    pub creation_timestamp: Option<String>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<Owner>>,
 }
@@ -87,6 +88,7 @@ pub struct PodSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ContainerText {
+    name: String,
     restart_policy: Option<String>,
     resources: Option<Resources>,
 }
@@ -102,6 +104,11 @@ impl PodSpec {
     pub fn may_restart(&self) -> bool {
         let mut containers = self.containers.iter().chain(&self.init_containers);
         self.restart_policy != "Never" || containers.any(|container| container.restart_policy.is_some())
+    }
+
+    /// The name of the first container.
+    pub fn container(&self) -> &str {
+        self.containers.first().map_or("", |container| &container.name)
     }
 
     /// The amounts of each resource that its containers request: all of them must be free at the same time.
@@ -128,8 +135,8 @@ pub struct PodStatus {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ContainerStatus {
-    name: String,
+pub struct ContainerStatus {
+    pub name: String,
     restart_count: u32,
     state: ContainerState,
     last_state: ContainerState,
@@ -139,7 +146,7 @@ struct ContainerStatus {
 #[serde(default)]
 struct ContainerState {
     waiting: Option<Waiting>,
-    running: Option<serde::de::IgnoredAny>,
+    running: Option<Running>,
     terminated: Option<Terminated>,
 }
 
@@ -148,6 +155,12 @@ struct ContainerState {
 pub struct Waiting {
     pub reason: String,
     pub message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Running {
+    started_at: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -167,6 +180,7 @@ pub struct ContainerRun<'a> {
     pub container: &'a str,
     /// How often the container was restarted before.
     pub number: u32,
+    pub started_at: Option<&'a str>,
     /// How it ended. None: it runs.
     pub ended: Option<&'a Terminated>,
     /// The container has been started again since.
@@ -246,6 +260,39 @@ impl PodText {
     }
 }
 
+impl ContainerStatus {
+    /// The runs that have begun: the last two.
+    pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
+        let Self { name, restart_count, state, last_state } = self;
+        let run = |number: u32, ended: Option<&'_ Terminated>, is_previous| ContainerRun {
+            container: name,
+            number,
+            started_at: ended.map_or(state.running.as_ref().and_then(|it| it.started_at.as_deref()), |how| {
+                how.started_at.as_deref()
+            }),
+            ended,
+            is_previous,
+        };
+        // While a container waits for its restart, the count is still that of the run that ended.
+        let goes_on = state.waiting.is_none();
+        let last = last_state.terminated.as_ref();
+        let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
+        last.into_iter().chain(self.has_begun().then(|| run(*restart_count, state.terminated.as_ref(), false)))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.state.running.is_some() || self.state.terminated.is_some()
+    }
+
+    /// The number of the run that waits to begin, and the reason and the message. None: there is no such run.
+    pub fn next_run(&self) -> Option<(u32, String)> {
+        let restarts = self.restart_count.saturating_add(self.last_state.terminated.is_some().into());
+        let words = self.state.waiting.iter().flat_map(|waiting| [waiting.reason.as_str(), &waiting.message]);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        (!self.has_begun()).then(|| (restarts, words.join(": ")))
+    }
+}
+
 impl PodStatus {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
@@ -255,7 +302,7 @@ impl PodStatus {
         self.containers().count() > 1
     }
 
-    fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+    pub fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.init_container_statuses.iter().chain(&self.container_statuses).flatten()
     }
 
@@ -282,16 +329,7 @@ impl PodStatus {
 
     /// The runs that have begun: the last two of each container.
     pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
-        self.containers().flat_map(|status| {
-            let ContainerStatus { name, restart_count, state, last_state } = status;
-            let run = |number: u32, ended, is_previous| ContainerRun { container: name, number, ended, is_previous };
-            // While a container waits for its restart, the count is still that of the run that ended.
-            let goes_on = state.waiting.is_none();
-            let last = last_state.terminated.as_ref();
-            let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
-            let has_begun = state.running.is_some() || state.terminated.is_some();
-            last.into_iter().chain(has_begun.then(|| run(*restart_count, state.terminated.as_ref(), false)))
-        })
+        self.containers().flat_map(ContainerStatus::runs)
     }
 
     /// Why a container cannot start, if this does not change by itself.
