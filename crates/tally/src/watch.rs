@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use tally_core::backoff::BackoffNotice;
 use tally_core::time::Timestamp;
 use tally_remote::{Remote, Watch, WatchScope};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Stream};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Metric, Object, Outbox, Stream};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
@@ -83,6 +83,15 @@ impl Inbox {
         self.waiting().objects.remove(kind.plural).unwrap_or_default()
     }
 
+    fn add_backoff(&self, job: String, notice: BackoffNotice) {
+        self.change(|waiting| {
+            if waiting.backoffs.len() == MOST_WAITS {
+                waiting.backoffs.remove(0);
+            }
+            waiting.backoffs.push((job, notice));
+        });
+    }
+
     pub fn take_backoffs(&self) -> Vec<(String, BackoffNotice)> {
         std::mem::take(&mut self.waiting().backoffs)
     }
@@ -94,6 +103,15 @@ impl Inbox {
     /// The stream that has been broken for the longest time.
     pub fn broken(&self) -> Option<BrokenStream> {
         self.waiting().broken.values().min_by_key(|broken| broken.since).cloned()
+    }
+}
+
+/// What the Job controller of this process has just decided.
+impl Observer for Inbox {
+    fn metric(&self, _: &'static str, metric: &Metric, _: Duration) {
+        if let Metric::BackoffStarted { job, notice } = metric {
+            self.add_backoff(job.to_string(), (**notice).clone());
+        }
     }
 }
 
@@ -129,12 +147,7 @@ impl Watcher {
     fn recorded(&self, event: &Object) {
         let Ok(EventText { involved_object, message }) = event.read() else { return };
         let Some(notice) = BackoffNotice::parse(&message) else { return };
-        self.inbox.change(|waiting| {
-            if waiting.backoffs.len() == MOST_WAITS {
-                waiting.backoffs.remove(0);
-            }
-            waiting.backoffs.push((involved_object.uid, notice));
-        });
+        self.inbox.add_backoff(involved_object.uid, notice);
     }
 
     fn applied(&mut self, kind: Kind, object: Object) {

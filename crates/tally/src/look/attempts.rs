@@ -49,11 +49,7 @@ pub enum AttemptState {
 }
 
 /// In the order of the indexes, the attempts of each as they started. `idle`: nothing runs.
-pub fn rows<'a>(
-    records: &[JobRecords],
-    pods: impl IntoIterator<Item = &'a PodText>,
-    idle: bool,
-) -> Vec<AttemptRow> {
+pub fn rows<'a>(records: &[JobRecords], pods: impl IntoIterator<Item = &'a PodText>, idle: bool) -> Vec<AttemptRow> {
     let mut rows: Vec<AttemptRow> = Vec::new();
     for record in records.iter().flat_map(|records| &records.attempts) {
         rows.push(AttemptRow::of_record(record));

@@ -26,6 +26,7 @@ use table::Table;
 use waiting::Waits;
 
 use crate::place::{Place, PlaceError, PlaceFlags};
+use crate::run::progress::view::PodText;
 use crate::terminal;
 
 /// Jobs that `tally ps` asks why they wait.

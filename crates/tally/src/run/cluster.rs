@@ -17,7 +17,6 @@ use tally_registry::{EVENT_TTL, Registry};
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
-use super::follow::backoffs::BackoffNotices;
 use super::follow::display::LogStyle;
 use super::follow::outputs::Outputs;
 use super::follow::tasks::Tasks;
@@ -28,6 +27,7 @@ use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
 use crate::node::{NodeSettings, TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
+use crate::watch::Inbox;
 
 /// The controllers that a Job needs to finish.
 const NEEDED: &str = "after,job,podgc,scheduler";
@@ -104,7 +104,7 @@ impl Cluster {
             ..controllers::Cluster::default()
         };
         let running = chosen.running(&told);
-        let backoffs = Arc::new(BackoffNotices::default());
+        let backoffs = Arc::new(Inbox::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
         // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
@@ -140,14 +140,14 @@ impl Cluster {
 pub struct RunningCluster {
     controllers: RunningControllers,
     node: PodRunner,
-    backoffs: Arc<BackoffNotices>,
+    backoffs: Arc<Inbox>,
     /// For other commands that look at the data directory.
     local: Option<LocalApi>,
 }
 
 impl RunningCluster {
     /// What Jobs wait for before they retry.
-    pub fn backoffs(&self) -> Arc<BackoffNotices> {
+    pub fn backoffs(&self) -> Arc<Inbox> {
         self.backoffs.clone()
     }
 

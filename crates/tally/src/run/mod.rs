@@ -296,8 +296,10 @@ async fn work(args: &Args, documents: Vec<Document>, held: &mut HeldDirectories)
         let data_dir = args.data_dir.as_ref().map(|directory| directory.display().to_string());
         view.output.end(&view.model, view.began.elapsed(), data_dir.as_deref());
     };
-    until_killed(args.form(), args.quiet, killed, async |stop, view| to_the_end(args, documents, stop, held, view).await)
-        .await
+    until_killed(args.form(), args.quiet, killed, async |stop, view| {
+        to_the_end(args, documents, stop, held, view).await
+    })
+    .await
 }
 
 /// The objects, after all checks. None: they were only to be printed.

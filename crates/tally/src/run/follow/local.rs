@@ -18,7 +18,6 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::backoffs::BackoffNotices;
 use super::lines::Piece;
 use super::outputs::Outputs;
 use super::{End, Ended, EventSource, Reporter, logs, never};
@@ -29,6 +28,7 @@ use crate::run::progress::output::{Output, TaskName};
 use crate::run::progress::render::LOG_LINES;
 use crate::run::progress::view::{JobText, PodText};
 use crate::signals::Stop;
+use crate::watch::Inbox;
 
 /// Interval for looking whether tasks that run have printed something. Users do not notice this delay.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ pub struct LocalJobs {
     /// The same, when all Jobs have finished.
     finishing: Option<RunningCluster>,
     notes: Arc<Notes>,
-    backoffs: Arc<BackoffNotices>,
+    backoffs: Arc<Inbox>,
     jobs: WatchStream,
     pods: WatchStream,
     look: Interval,
@@ -364,7 +364,7 @@ impl EventSource for LocalJobs {
             self.handle(reporter, LocalEvent::Pod(Some(event)))?;
         }
         self.print_notes(reporter.output);
-        self.backoffs.take().into_iter().for_each(|(job, notice)| reporter.waits(&job.to_string(), notice));
+        self.backoffs.take_backoffs().into_iter().for_each(|(job, notice)| reporter.waits(&job, notice));
         Ok(())
     }
 

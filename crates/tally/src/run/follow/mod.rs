@@ -4,7 +4,6 @@
 //! What tasks print is chosen by `display`, read by `outputs`, put in order by `turns`, split by `lines` and shown by
 //! `tasks`.
 
-pub mod backoffs;
 pub mod display;
 pub mod lines;
 pub mod local;

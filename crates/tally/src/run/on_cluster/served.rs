@@ -52,6 +52,12 @@ pub struct ServedJobs {
     tails: Option<LogPlace>,
     /// A command that follows the Jobs again, for messages.
     again: String,
+    seen: Seen,
+}
+
+/// What has been seen, and what of it was not shown yet.
+#[derive(Default)]
+struct Seen {
     /// Failures whose ends of logs are being read.
     reading_tails: JoinSet<(PodText, PodFailure)>,
     waiting_tails: Vec<(PodText, PodFailure, LoggedRun, LogTail)>,
@@ -92,13 +98,7 @@ impl ServedJobs {
             logs,
             tails,
             again,
-            reading_tails: JoinSet::new(),
-            waiting_tails: Vec::new(),
-            failed: BTreeMap::new(),
-            succeeded: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            told_broken: false,
-            reached: VecDeque::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -136,17 +136,17 @@ impl ServedJobs {
         if self.logs.as_ref().is_some_and(|logs| logs.tasks.has_order())
             && let Some((at, is_finished, first_open)) = model.first_open(job)
         {
-            self.reached.push_back((Instant::now(), at, is_finished, first_open));
+            self.seen.reached.push_back((Instant::now(), at, is_finished, first_open));
         }
     }
 
     /// Lets the next tasks have their turn, when the Pods of the finished ones have been seen.
     fn give_turns(&mut self) {
         let Some(logs) = &mut self.logs else { return };
-        while let Some((seen_at, at, finished, first_open)) = self.reached.front().copied()
+        while let Some((seen_at, at, finished, first_open)) = self.seen.reached.front().copied()
             && seen_at.elapsed() >= PODS_WITHIN
         {
-            self.reached.pop_front();
+            self.seen.reached.pop_front();
             logs.tasks.finished_before(at, finished, first_open);
             logs.arrived().notify_one();
         }
@@ -155,7 +155,7 @@ impl ServedJobs {
     fn lost_pod(&mut self, model: &mut Model, uid: &str, mut pod: PodText) {
         pod.metadata.uid = uid.to_owned();
         model.lost_pod(&pod);
-        self.succeeded.remove(uid);
+        self.seen.succeeded.remove(uid);
         if let Some(logs) = &mut self.logs {
             logs.lost_pod(uid);
         }
@@ -166,7 +166,7 @@ impl ServedJobs {
             return;
         }
         if pod.status.has_ended() {
-            self.ended.insert(PodUid::new(&pod.metadata.uid));
+            self.seen.ended.insert(PodUid::new(&pod.metadata.uid));
         }
         if reporter.model.was_over(&pod.metadata.uid) {
             return;
@@ -203,17 +203,17 @@ impl ServedJobs {
         if self.tails.is_none() {
             return reporter.failed(pod, &failure);
         }
-        self.waiting_tails.push((pod.identity(), failure, run, end));
+        self.seen.waiting_tails.push((pod.identity(), failure, run, end));
         self.read_tails();
     }
 
     fn read_tails(&mut self) {
         let Some(place) = &self.tails else { return };
-        while self.reading_tails.len() < MOST_TAILS
-            && let Some((pod, mut failure, run, end)) = self.waiting_tails.pop()
+        while self.seen.reading_tails.len() < MOST_TAILS
+            && let Some((pod, mut failure, run, end)) = self.seen.waiting_tails.pop()
         {
             let place = place.clone();
-            self.reading_tails.spawn(async move {
+            self.seen.reading_tails.spawn(async move {
                 failure.log = Some(place.tail(run, end).await);
                 (pod, failure)
             });
@@ -229,7 +229,7 @@ impl ServedJobs {
     }
 
     fn succeeded(&mut self, reporter: &mut Reporter<'_>, pod: &PodText) {
-        if !reporter.output.is_json() || !self.succeeded.insert(pod.metadata.uid.clone()) {
+        if !reporter.output.is_json() || !self.seen.succeeded.insert(pod.metadata.uid.clone()) {
             return;
         }
         let Some(container) = pod.status.runs().last().map(|run| run.container.to_owned()) else { return };
@@ -246,7 +246,7 @@ impl ServedJobs {
         let how = run.ended?;
         let job = pod.metadata.job()?.to_owned();
         let index = pod.metadata.index();
-        let failed = self.failed.entry((job, index)).or_default();
+        let failed = self.seen.failed.entry((job, index)).or_default();
         let attempt = failed.saturating_add(1);
         if how.exit_code != 0 {
             *failed = attempt;
@@ -288,14 +288,14 @@ impl ServedJobs {
                 broken.reason
             )));
         }
-        if broken.since.elapsed() > TOLD_AFTER && !std::mem::replace(&mut self.told_broken, true) {
+        if broken.since.elapsed() > TOLD_AFTER && !std::mem::replace(&mut self.seen.told_broken, true) {
             reporter.output.note(&format!("{title} cannot be reached, and is tried again: {}", broken.reason));
         }
         Ok(())
     }
 
     fn note_answer(&mut self, output: &mut Output) {
-        if std::mem::take(&mut self.told_broken) {
+        if std::mem::take(&mut self.seen.told_broken) {
             output.note(&format!("{} answers again", self.place.title()));
         }
     }
@@ -319,7 +319,7 @@ impl ServedJobs {
     /// Whether as many Pods were seen to have ended as the Jobs have counted.
     fn has_all_pods(&self, model: &Model) -> bool {
         let counted: u64 = model.jobs().iter().map(|job| u64::from(job.succeeded) + u64::from(job.failed)).sum();
-        self.ended.len() as u64 >= counted
+        self.seen.ended.len() as u64 >= counted
     }
 
     /// The stream of Pods may be behind that of Jobs. If it stays behind, the Pods are listed: some may be gone.
@@ -346,7 +346,7 @@ impl ServedJobs {
         // One of the streams has shown the end.
         self.note_answer(reporter.output);
         self.see_all_pods(reporter).await;
-        while let Some(read) = self.reading_tails.join_next().await {
+        while let Some(read) = self.seen.reading_tails.join_next().await {
             self.read_tail(reporter, read.ok());
         }
         if let Some(logs) = &mut self.logs
@@ -364,7 +364,7 @@ impl EventSource for ServedJobs {
         tokio::select! {
             () = self.inbox.changed.notified() => ServedEvent::Changed,
             () = self.arrived.notified() => ServedEvent::LogArrived,
-            Some(read) = self.reading_tails.join_next() => ServedEvent::Tail(read.ok()),
+            Some(read) = self.seen.reading_tails.join_next() => ServedEvent::Tail(read.ok()),
         }
     }
 

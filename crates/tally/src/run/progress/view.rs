@@ -262,16 +262,12 @@ impl PodText {
 
 impl ContainerStatus {
     /// The runs that have begun: the last two.
-    pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
+    pub fn runs<'a>(&'a self) -> impl Iterator<Item = ContainerRun<'a>> {
         let Self { name, restart_count, state, last_state } = self;
-        let run = |number: u32, ended: Option<&'_ Terminated>, is_previous| ContainerRun {
-            container: name,
-            number,
-            started_at: ended.map_or(state.running.as_ref().and_then(|it| it.started_at.as_deref()), |how| {
-                how.started_at.as_deref()
-            }),
-            ended,
-            is_previous,
+        let run = |number: u32, ended: Option<&'a Terminated>, is_previous| {
+            let started_at = ended.map(|how| &how.started_at).or(state.running.as_ref().map(|it| &it.started_at));
+            let started_at = started_at.and_then(|at| at.as_deref());
+            ContainerRun { container: name, number, started_at, ended, is_previous }
         };
         // While a container waits for its restart, the count is still that of the run that ended.
         let goes_on = state.waiting.is_none();
