@@ -26,6 +26,9 @@ use crate::up;
 /// A process that has just taken the directory serves its socket soon.
 const SERVED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often a request is sent that a cluster does not accept for now.
+const ATTEMPTS: u32 = 5;
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How often a directory is opened again because its process has ended.
 const REOPENED_AT_MOST: u32 = 5;
 
@@ -247,10 +250,10 @@ impl Place {
         is_told("controllers").then(|| is_told(&format!("controllers/{name}")))
     }
 
-    /// Carries out a request.
+    /// Carries out a request. A cluster that does not accept it for now is asked again.
     pub async fn call(&self, call: &Call) -> Result<Reply, PlaceError> {
         let objects = self.objects();
-        let mut reply = reply(&objects, call).await;
+        let mut reply = reply(&objects, call, if self.is_cluster() { ATTEMPTS } else { 1 }).await;
         if matches!(objects, Objects::Own(_)) {
             return Ok(reply);
         }
@@ -261,7 +264,7 @@ impl Place {
             };
             let objects = open_directory(data).await?;
             *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = objects.clone();
-            reply = self::reply(&objects, call).await;
+            reply = self::reply(&objects, call, 1).await;
         }
         Ok(reply)
     }
@@ -305,10 +308,17 @@ impl Place {
     }
 }
 
-async fn reply(objects: &Objects, call: &Call) -> Reply {
-    match objects {
-        Objects::Closed(registry) | Objects::Own(registry) => tally_embedded::perform(registry, call).await,
-        Objects::Served(remote) => remote.call(call).await.reply,
+async fn reply(objects: &Objects, call: &Call, attempts: u32) -> Reply {
+    let remote = match objects {
+        Objects::Closed(registry) | Objects::Own(registry) => return tally_embedded::perform(registry, call).await,
+        Objects::Served(remote) => remote,
+    };
+    let mut attempt = 1;
+    loop {
+        let response = remote.call(call).await;
+        let (Some(wait), true) = (response.retry_after, attempt < attempts) else { return response.reply };
+        attempt += 1;
+        tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
     }
 }
 

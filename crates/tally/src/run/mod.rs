@@ -381,10 +381,7 @@ async fn to_the_end(
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
             continue;
         }
-        match &job.part {
-            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-            None => model.follow(&job.namespace, &job.name, &job.uid),
-        }
+        model.follow_submitted(job);
     }
     let since = match placed.iter().any(|job| job.how == Submission::Finished) {
         true => retry::succeeded_since(&local.jobs("").await?),
@@ -432,8 +429,7 @@ async fn to_the_end(
     let outputs = working.outputs(style, display.order, JobOrder::new(model.followed()));
     let options = LocalOptions {
         hollow: (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect()),
-        // Lines that have just been shown need not be repeated.
-        tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
+        tails: display.shows_tails(style),
         restarts: placed.iter().any(|job| job.restarts),
         here: args.hollow == 0,
     };

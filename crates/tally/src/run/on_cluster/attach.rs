@@ -10,7 +10,6 @@ use tally_runtime::driver::wall_clock;
 use tokio::sync::watch::Receiver;
 
 use super::flags::OnInterrupt;
-use super::submit::Requests;
 use super::{Follower, text};
 use crate::look::{self, LookError, LookForm, jobs};
 use crate::place::{Place, PlaceFlags};
@@ -93,7 +92,6 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     view.output.note(&format!("following Job {:?} in {title}; Ctrl-C leaves it running", shown_name(&submitted)));
     view.began = began(&found);
     view.model.knows_of(&super::unless_stopped(&stop, super::NOTHING, over(&place, &submitted)).await?);
-    let requests = Requests::new(remote.clone(), &place);
     let follower = Follower {
         place: place.clone(),
         run_view: None,
@@ -103,7 +101,6 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
         runs_parts: place.is_cluster(),
         attach: args.place.words(),
         on_interrupt: OnInterrupt::Detach,
-        requests,
     };
     let (ended, _) = follower.run(&remote, stop, view).await?;
     Ok(exit_code(&view.model, &ended))
@@ -165,12 +162,7 @@ fn finished_at(job: &Value) -> Option<Timestamp> {
 /// Jobs that have finished: the result goes into the model. Returns how long they took.
 fn take_in(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) -> Duration {
     let model = &mut view.model;
-    for job in submitted {
-        match &job.part {
-            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-            None => model.follow(&job.namespace, &job.name, &job.uid),
-        }
-    }
+    submitted.iter().for_each(|job| model.follow_submitted(job));
     let took = between(started_at(jobs), jobs.iter().filter_map(finished_at).max());
     for job in jobs.iter().filter_map(|job| serde_json::from_value::<JobText>(job.clone()).ok()) {
         model.saw_job(&job, took);

@@ -38,7 +38,7 @@ pub use attach::{AttachArgs, attach};
 use flags::OnInterrupt;
 use logs::{LogPlace, TaskLogs};
 use served::ServedJobs;
-use submit::Requests;
+use submit::delete;
 
 /// How long a server that cannot be reached is tried again.
 const LOST_FOR: Duration = Duration::from_secs(600);
@@ -105,10 +105,9 @@ async fn to_the_end(
     };
     let documents = prepared(args, documents, &place)?;
     let Some(wanted) = checked(args, documents, RunsOn::Cluster, &mut view.output).await? else { return Ok(0) };
-    let requests = Requests::new(remote.clone(), &place);
     let words = args.cluster.words(place.namespace());
     let left = "the Job may have been created: `tally ps` lists those there are";
-    let submitted = unless_stopped(&stop, left, submit::submit(&requests, &wanted, &words)).await?;
+    let submitted = unless_stopped(&stop, left, submit::submit(&place, &wanted, &words)).await?;
     // A list may be long.
     drop(wanted);
     submitted.notes.iter().for_each(|note| view.output.note(note));
@@ -126,7 +125,6 @@ async fn to_the_end(
         runs_parts: true,
         attach: args.cluster.words(place.namespace()),
         on_interrupt: args.cluster.on_interrupt.unwrap_or_default(),
-        requests: requests.clone(),
     };
     let (ended, jobs) = follower.run(&remote, stop.clone(), view).await?;
     advice(&view.model, &args.flags).iter().for_each(|advice| view.output.note(advice));
@@ -142,7 +140,7 @@ async fn to_the_end(
         End::Finished if args.cluster.rm => {
             let delete = async {
                 for job in &jobs {
-                    let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
+                    let deleted = delete(&place, Kind::JOB, &job.namespace, &job.name, &job.uid).await;
                     deleted.unwrap_or_else(|error| view.output.note(&error.to_string()));
                 }
                 Ok(())
@@ -203,7 +201,6 @@ struct Follower {
     /// The flags of `tally attach` for the same place.
     attach: String,
     on_interrupt: OnInterrupt,
-    requests: Requests,
 }
 
 impl Follower {
@@ -214,12 +211,7 @@ impl Follower {
         view: &mut View,
     ) -> Result<(End, Vec<SubmittedJob>), RunError> {
         let View { began, output, model } = view;
-        for job in &self.jobs {
-            match &job.part {
-                Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-                None => model.follow(&job.namespace, &job.name, &job.uid),
-            }
-        }
+        self.jobs.iter().for_each(|job| model.follow_submitted(job));
         for job in &self.seen {
             model.saw_job(job, began.elapsed());
         }
@@ -239,7 +231,7 @@ impl Follower {
             uid: job.uid.clone(),
         };
         let again = again(&self.jobs, &self.attach);
-        let tails = shows_tails(style, &self.display).then_some(log_place);
+        let tails = self.display.shows_tails(style).then_some(log_place);
         let jobs = self.jobs.iter().map(followed).collect();
         let mut source = ServedJobs::new(&self.place, remote, jobs, logs, tails, again.clone());
         let mut reporter = Reporter {
@@ -253,7 +245,8 @@ impl Follower {
         };
         // Not in the loop of `follow`: it may block on a reader that does not read its output, and then nothing would be
         // deleted.
-        let ending = tokio::spawn(interrupt(stop.clone(), self.requests, self.jobs.clone(), self.on_interrupt, again));
+        let ending =
+            tokio::spawn(interrupt(stop.clone(), self.place.clone(), self.jobs.clone(), self.on_interrupt, again));
         let ended = follow::follow(&mut source, &mut reporter, &stop, ending).await;
         match ended {
             Ok((mut ended, notes)) => {
@@ -283,11 +276,6 @@ async fn read_failed(stop: &Receiver<Stop>, place: &Place, jobs: &[SubmittedJob]
     }
 }
 
-/// Lines that have just been shown need not be repeated.
-fn shows_tails(style: LogStyle, display: &display::DisplayFlags) -> bool {
-    !style.is_shown() || display.order.waits() || display.json
-}
-
 /// The command that follows these Jobs again.
 fn again(jobs: &[SubmittedJob], attach: &str) -> String {
     let shown = super::submit::as_shown(jobs);
@@ -298,7 +286,7 @@ fn again(jobs: &[SubmittedJob], attach: &str) -> String {
 /// What Ctrl-C does to the Jobs. Returns what to print about it.
 async fn interrupt(
     mut stop: Receiver<Stop>,
-    requests: Requests,
+    place: Arc<Place>,
     jobs: Vec<SubmittedJob>,
     how: OnInterrupt,
     again: String,
@@ -314,7 +302,7 @@ async fn interrupt(
     }
     let mut notes = Vec::new();
     for job in &jobs {
-        notes.push(match requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await {
+        notes.push(match delete(&place, Kind::JOB, &job.namespace, &job.name, &job.uid).await {
             Ok(()) => format!("Job {:?} was deleted, and its Pods are being deleted", job.name),
             Err(error) => format!("{error}; delete it with `kubectl delete job {}`", job.name),
         });

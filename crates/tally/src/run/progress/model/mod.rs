@@ -13,6 +13,7 @@ use tally_node::attempts::AttemptRecord;
 
 use super::view::{JobText, PodText};
 use crate::run::parts::{ListPart, ListParts, PartChange};
+use crate::run::submit::SubmittedJob;
 
 /// Number of failures remembered per Job: more than the display shows.
 const FAILURES: usize = 8;
@@ -365,6 +366,13 @@ impl Model {
     }
 
     /// Starts to follow a Job.
+    pub fn follow_submitted(&mut self, job: &SubmittedJob) {
+        match &job.part {
+            Some(part) => self.follow_part(&job.namespace, &job.name, &job.uid, part),
+            None => self.follow(&job.namespace, &job.name, &job.uid),
+        }
+    }
+
     pub fn follow(&mut self, namespace: &str, name: &str, uid: &str) {
         self.by_uid.insert(uid.to_owned(), self.jobs.len());
         self.jobs.push(Job {
