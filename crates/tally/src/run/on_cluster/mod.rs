@@ -19,9 +19,9 @@ use tally_runtime::controller::Kind;
 use tokio::sync::watch::Receiver;
 
 use super::explaining::Explaining;
-use super::follow::display::{DisplayFlags, LogStyle};
+use super::follow::display::DisplayFlags;
 use super::follow::turns::JobOrder;
-use super::follow::{self, End, Reporter, display};
+use super::follow::{self, End, Reporter};
 use super::input::check::RunsOn;
 use super::input::documents::{Document, Origin};
 use super::outcome::{RunError, advice, exit_code};
