@@ -27,6 +27,7 @@ mod top;
 mod up;
 mod user;
 mod version;
+mod watch;
 mod web;
 
 use std::io::Write;

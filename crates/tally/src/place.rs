@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tally_node::attempts::{self, DroppedRecords, JobRecords};
 use tally_registry::Registry;
@@ -25,6 +26,9 @@ use crate::up;
 /// A process that has just taken the directory serves its socket soon.
 const SERVED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often a request is sent that a cluster does not accept for now.
+const ATTEMPTS: u32 = 5;
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How often a directory is opened again because its process has ended.
 const REOPENED_AT_MOST: u32 = 5;
 
@@ -201,12 +205,12 @@ impl Place {
     }
 
     /// The Pods of the Job with this UID.
-    pub async fn pods(&self, namespace: &str, job: &str) -> Result<Vec<Value>, PlaceError> {
+    pub async fn pods<T: DeserializeOwned>(&self, namespace: &str, job: &str) -> Result<Vec<T>, PlaceError> {
         let label_selector = format!("batch.kubernetes.io/controller-uid={job}");
         self.list(Call { label_selector, ..Call::new(Verb::List, Kind::POD, namespace, "") }).await
     }
 
-    pub async fn all_pods(&self, namespace: &str) -> Result<Vec<Value>, PlaceError> {
+    pub async fn all_pods<T: DeserializeOwned>(&self, namespace: &str) -> Result<Vec<T>, PlaceError> {
         self.list(Call::new(Verb::List, Kind::POD, namespace, "")).await
     }
 
@@ -223,7 +227,7 @@ impl Place {
 
     /// One object. None: there is none.
     pub async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Value>, PlaceError> {
-        let why = match self.ask(&Call::new(Verb::Get, kind, namespace, name)).await? {
+        let why = match self.call(&Call::new(Verb::Get, kind, namespace, name)).await? {
             Reply::Done(object) => return Ok(serde_json::from_slice(&object).ok()),
             reply if reply.is_not_found() => return Ok(None),
             Reply::Refused(refusal) => refusal.message,
@@ -246,9 +250,10 @@ impl Place {
         is_told("controllers").then(|| is_told(&format!("controllers/{name}")))
     }
 
-    async fn ask(&self, call: &Call) -> Result<Reply, PlaceError> {
+    /// Carries out a request. A cluster that does not accept it for now is asked again.
+    pub async fn call(&self, call: &Call) -> Result<Reply, PlaceError> {
         let objects = self.objects();
-        let mut reply = reply(&objects, call).await;
+        let mut reply = reply(&objects, call, if self.is_cluster() { ATTEMPTS } else { 1 }).await;
         if matches!(objects, Objects::Own(_)) {
             return Ok(reply);
         }
@@ -259,16 +264,17 @@ impl Place {
             };
             let objects = open_directory(data).await?;
             *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = objects.clone();
-            reply = self::reply(&objects, call).await;
+            reply = self::reply(&objects, call, 1).await;
         }
         Ok(reply)
     }
 
-    async fn list(&self, call: Call) -> Result<Vec<Value>, PlaceError> {
+    /// An object that cannot be decoded is left out.
+    async fn list<T: DeserializeOwned>(&self, call: Call) -> Result<Vec<T>, PlaceError> {
         let what = call.kind.plural;
-        let why = match self.ask(&call).await? {
+        let why = match self.call(&call).await? {
             Reply::Listed { items, .. } => {
-                return Ok(items.iter().filter_map(|item| serde_json::from_slice(item).ok()).collect());
+                return Ok(items.iter().filter_map(|item| item.read().ok()).collect());
             }
             Reply::Refused(refusal) => refusal.message,
             _ => "there was no answer".to_owned(),
@@ -302,10 +308,17 @@ impl Place {
     }
 }
 
-async fn reply(objects: &Objects, call: &Call) -> Reply {
-    match objects {
-        Objects::Closed(registry) | Objects::Own(registry) => tally_embedded::perform(registry, call).await,
-        Objects::Served(remote) => remote.call(call).await.reply,
+async fn reply(objects: &Objects, call: &Call, attempts: u32) -> Reply {
+    let remote = match objects {
+        Objects::Closed(registry) | Objects::Own(registry) => return tally_embedded::perform(registry, call).await,
+        Objects::Served(remote) => remote,
+    };
+    let mut attempt = 1;
+    loop {
+        let response = remote.call(call).await;
+        let (Some(wait), true) = (response.retry_after, attempt < attempts) else { return response.reply };
+        attempt += 1;
+        tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
     }
 }
 

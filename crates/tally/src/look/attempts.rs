@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tally_core::indexes::task_index;
-use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_core::time::Timestamp;
 use tally_node::attempts::{AttemptRecord, JobRecords};
 
 use super::jobs::precise;
-use crate::run::parts::FIRST_INDEX;
+use crate::run::progress::view::{ContainerRun, PodText};
 use crate::run::progress::words::duration;
 
 pub const COLUMNS: [&str; 11] =
@@ -51,16 +49,15 @@ pub enum AttemptState {
 }
 
 /// In the order of the indexes, the attempts of each as they started. `idle`: nothing runs.
-pub fn rows(records: &[JobRecords], pods: &[Value], idle: bool) -> Vec<AttemptRow> {
+pub fn rows<'a>(records: &[JobRecords], pods: impl IntoIterator<Item = &'a PodText>, idle: bool) -> Vec<AttemptRow> {
     let mut rows: Vec<AttemptRow> = Vec::new();
     for record in records.iter().flat_map(|records| &records.attempts) {
         rows.push(AttemptRow::of_record(record));
     }
     let known: BTreeSet<(String, String, u32)> =
         rows.iter().map(|row| (row.pod_uid.clone(), row.container.clone(), row.restarts)).collect();
-    let mut sorted: Vec<&Value> = pods.iter().collect();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    sorted.sort_by_key(|pod| (text(&pod["metadata"]["creationTimestamp"]), text(&pod["metadata"]["name"])));
+    let mut sorted: Vec<&PodText> = pods.into_iter().collect();
+    sorted.sort_by_key(|pod| (&pod.metadata.creation_timestamp, &pod.metadata.name));
     let mut unsuccessful: BTreeMap<(Option<u32>, String), u32> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.exit_code != Some(0)) {
         let last = unsuccessful.entry((row.index, row.container.clone())).or_default();
@@ -97,59 +94,34 @@ pub fn rows(records: &[JobRecords], pods: &[Value], idle: bool) -> Vec<AttemptRo
     rows
 }
 
-/// The attempts of the containers of a Pod that its status tells: the last two of each.
-fn of_pod(pod: &Value, idle: bool) -> Vec<AttemptRow> {
-    let (metadata, status) = (&pod["metadata"], &pod["status"]);
-    let annotation = |name: &str| metadata["annotations"][name].as_str();
-    let first = annotation(FIRST_INDEX).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    let index = annotation("batch.kubernetes.io/job-completion-index")
-        .and_then(|own| task_index(own, annotation(RETRY_INDEXES_ANNOTATION)));
+/// The attempts of the containers of a Pod that its status shows: the last two of each.
+fn of_pod(pod: &PodText, idle: bool) -> Vec<AttemptRow> {
+    let PodText { metadata, spec, status } = pod;
     let base = AttemptRow {
-        index: index.map(|index| first.saturating_add(index)),
-        pod: metadata["name"].as_str().unwrap_or_default().to_owned(),
-        pod_uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+        index: metadata.index(),
+        pod: metadata.name.clone(),
+        pod_uid: metadata.uid.clone(),
         ..AttemptRow::default()
     };
-    let lists = ["initContainerStatuses", "containerStatuses"];
-    let mut containers = lists.iter().filter_map(|list| status[*list].as_array()).flatten().peekable();
-    if containers.peek().is_none() {
-        let container = pod.pointer("/spec/containers/0/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let message = status["message"].as_str().unwrap_or_default().to_owned();
-        let ended = status["phase"] == "Failed";
-        let state = if ended || idle { AttemptState::Lost } else { AttemptState::Waiting };
+    if status.containers().next().is_none() {
+        let (container, message) = (spec.container().to_owned(), status.message.clone());
+        let state = if status.phase == "Failed" || idle { AttemptState::Lost } else { AttemptState::Waiting };
         return vec![AttemptRow { container, message, state, ..base }];
     }
     let mut rows = Vec::new();
-    for container in containers {
-        let name = container["name"].as_str().unwrap_or_default();
-        let count = container["restartCount"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
-        let base = AttemptRow { container: name.to_owned(), ..base.clone() };
-        let (state, last) = (&container["state"], &container["lastState"]["terminated"]);
-        // While a container waits for its restart, the count is still that of the run that ended.
-        let waits = state["waiting"].is_object();
-        if last.is_object() {
-            let restarts = if waits { count } else { count.saturating_sub(1) };
-            rows.push(AttemptRow { restarts, ..base.clone() }.ended(last));
-        }
-        if state["terminated"].is_object() {
-            rows.push(AttemptRow { restarts: count, ..base }.ended(&state["terminated"]));
-        } else if state["running"].is_object() {
-            let started_at = time(&state["running"]["startedAt"]);
-            let state = if idle { AttemptState::Lost } else { AttemptState::Running };
-            rows.push(AttemptRow { restarts: count, state, started_at, ..base });
-        } else if !idle {
-            let restarts = if last.is_object() { count.saturating_add(1) } else { count };
-            let waiting = &state["waiting"];
-            let words = [&waiting["reason"], &waiting["message"]].into_iter().filter_map(Value::as_str);
-            let message = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ");
+    for container in status.containers() {
+        let base = AttemptRow { container: container.name.clone(), ..base.clone() };
+        let runs = container.runs();
+        rows.extend(runs.map(|run| AttemptRow { restarts: run.number, ..base.clone() }.of_run(&run, idle)));
+        if let Some((restarts, message)) = container.next_run().filter(|_| !idle) {
             rows.push(AttemptRow { restarts, state: AttemptState::Waiting, message, ..base });
         }
     }
     rows
 }
 
-fn time(value: &Value) -> Option<i64> {
-    Some(Timestamp::parse(value.as_str()?).ok()?.millis())
+fn time(text: Option<&str>) -> Option<i64> {
+    Some(Timestamp::parse(text?).ok()?.millis())
 }
 
 impl AttemptRow {
@@ -176,16 +148,20 @@ impl AttemptRow {
         }
     }
 
-    fn ended(self, how: &Value) -> Self {
-        let number = |value: &Value| value.as_i64().and_then(|number| i32::try_from(number).ok());
+    fn of_run(self, run: &ContainerRun<'_>, idle: bool) -> Self {
+        let started_at = time(run.started_at);
+        let Some(how) = run.ended else {
+            let state = if idle { AttemptState::Lost } else { AttemptState::Running };
+            return Self { state, started_at, ..self };
+        };
         Self {
             state: AttemptState::Ended,
-            exit_code: number(&how["exitCode"]),
-            signal: number(&how["signal"]).filter(|signal| *signal != 0),
-            out_of_memory: how["reason"] == "OOMKilled",
-            started_at: time(&how["startedAt"]),
-            finished_at: time(&how["finishedAt"]),
-            message: how["message"].as_str().unwrap_or_default().to_owned(),
+            exit_code: Some(how.exit_code),
+            signal: how.signal.filter(|signal| *signal != 0),
+            out_of_memory: how.reason == "OOMKilled",
+            started_at,
+            finished_at: time(how.finished_at.as_deref()),
+            message: how.message.clone(),
             ..self
         }
     }
@@ -262,9 +238,11 @@ fn memory(kib: u64) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tally_core::pod::RETRY_INDEXES_ANNOTATION;
     use tally_node::attempts::RecordedJob;
 
     use super::*;
+    use crate::run::parts::FIRST_INDEX;
 
     fn record(index: u32, pod: &str, attempt: u32, code: Option<i32>, start: i64) -> AttemptRecord {
         AttemptRecord {
@@ -282,12 +260,16 @@ mod tests {
         }
     }
 
-    fn pod(name: &str, index: u32, containers: Value) -> Value {
-        json!({
+    fn pod(name: &str, index: u32, containers: Value) -> PodText {
+        read(json!({
             "metadata": {"name": name, "uid": format!("uid-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z",
                 "annotations": {"batch.kubernetes.io/job-completion-index": index.to_string()}},
             "status": {"phase": "Running", "containerStatuses": containers},
-        })
+        }))
+    }
+
+    fn read(pod: Value) -> PodText {
+        serde_json::from_value(pod).unwrap()
     }
 
     #[test]
@@ -316,9 +298,10 @@ mod tests {
     /// RETRY-2.
     #[test]
     fn an_index_that_is_run_again_is_that_of_the_first_job() {
-        let mut again = pod("a", 1, json!([]));
-        again["metadata"]["annotations"][RETRY_INDEXES_ANNOTATION] = "3,8-9".into();
-        again["metadata"]["annotations"][FIRST_INDEX] = "100".into();
+        let annotations = json!({
+            "batch.kubernetes.io/job-completion-index": "1", RETRY_INDEXES_ANNOTATION: "3,8-9", FIRST_INDEX: "100",
+        });
+        let again = read(json!({"metadata": {"name": "a", "annotations": annotations}}));
         assert_eq!(rows(&[], &[again], false)[0].index, Some(108));
     }
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use serde_json::Value;
 use tally_core::ids::PodUid;
 use tally_node::logs::{self, LogReadOptions};
 use tally_node::port::Attempt;
@@ -22,6 +21,7 @@ use super::{JobParts, LookError, job_name};
 use crate::place::{Place, PlaceFlags};
 use crate::pod_log::{PodLogRequest, next_piece};
 use crate::run::progress::screen;
+use crate::run::progress::view::PodText;
 use crate::run::progress::words::harmless;
 use crate::terminal::{self, ControlSequences, OutputFilter};
 
@@ -98,7 +98,7 @@ pub async fn run(args: &LogsArgs) -> Result<(), LookError> {
         return Err(none_chosen(args, name, &wanted.attempts));
     }
     let single = is_single(&chosen);
-    let present: BTreeSet<&str> = wanted.pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
+    let present: BTreeSet<&str> = wanted.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
     let mut gone = Vec::new();
     for row in chosen.iter().filter(|row| row.state != AttemptState::Waiting) {
         let prefix = if single { String::new() } else { prefix(&wanted.row.name, row) };
@@ -225,8 +225,8 @@ fn print_files(
 /// A Pod, whether a Job has it or not.
 async fn of_pod(args: &LogsArgs, place: &Place, name: &str, printer: &mut Printer) -> Result<(), LookError> {
     let pods = place.all_pods(place.namespace()).await?;
-    let found: Vec<Value> = pods.into_iter().filter(|pod| pod["metadata"]["name"] == name).collect();
-    let namespace = found.first().and_then(|pod| pod["metadata"]["namespace"].as_str()).unwrap_or_default().to_owned();
+    let found: Vec<PodText> = pods.into_iter().filter(|pod: &PodText| pod.metadata.name == name).collect();
+    let namespace = found.first().map(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let mut rows = attempts::rows(&[], &found, place.is_idle());
     if rows.is_empty() {
         // The Pod may be gone and have records.

@@ -26,6 +26,7 @@ use table::Table;
 use waiting::Waits;
 
 use crate::place::{Place, PlaceError, PlaceFlags};
+use crate::run::progress::view::PodText;
 use crate::terminal;
 
 /// Jobs that `tally ps` asks why they wait.
@@ -262,7 +263,7 @@ pub fn job_name(text: &str) -> Result<&str, LookError> {
 struct JobParts {
     row: JobRow,
     attempts: Vec<AttemptRow>,
-    pods: Vec<Value>,
+    pods: Vec<PodText>,
     dropped: u64,
 }
 

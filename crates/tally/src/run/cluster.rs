@@ -17,17 +17,17 @@ use tally_registry::{EVENT_TTL, Registry};
 use tally_runtime::driver::{self, NoopObserver};
 use tally_store::{Store, StoreOptions};
 
-use super::follow::backoffs::BackoffNotices;
 use super::follow::display::LogStyle;
-use super::follow::logs::{HollowLogs, Logs, ProcessLogs};
 use super::follow::outputs::Outputs;
-use super::follow::turns::OutputOrder;
+use super::follow::tasks::Tasks;
+use super::follow::turns::{JobOrder, OutputOrder};
 use super::placement;
 use crate::data_dir::{self, CreatedPaths, Temporary};
 use crate::isolation::PodIsolation;
 use crate::local_api::LocalApi;
 use crate::node::{NodeSettings, TaskOptions, ThisNode};
 use crate::up::controllers::{self, RunningControllers};
+use crate::watch::Inbox;
 
 /// The controllers that a Job needs to finish.
 const NEEDED: &str = "after,job,podgc,scheduler";
@@ -104,7 +104,7 @@ impl Cluster {
             ..controllers::Cluster::default()
         };
         let running = chosen.running(&told);
-        let backoffs = Arc::new(BackoffNotices::default());
+        let backoffs = Arc::new(Inbox::default());
         let controllers =
             RunningControllers::start(&chosen, &told, self.registry.clone(), backoffs.clone(), self.driven());
         // Without the socket other commands cannot look at the directory while it is in use. Everything else works.
@@ -140,14 +140,14 @@ impl Cluster {
 pub struct RunningCluster {
     controllers: RunningControllers,
     node: PodRunner,
-    backoffs: Arc<BackoffNotices>,
+    backoffs: Arc<Inbox>,
     /// For other commands that look at the data directory.
     local: Option<LocalApi>,
 }
 
 impl RunningCluster {
     /// What Jobs wait for before they retry.
-    pub fn backoffs(&self) -> Arc<BackoffNotices> {
+    pub fn backoffs(&self) -> Arc<Inbox> {
         self.backoffs.clone()
     }
 
@@ -156,14 +156,20 @@ impl RunningCluster {
         self.local.take()
     }
 
-    pub fn logs(&self) -> Arc<dyn Logs> {
-        self.node.logs()
+    /// Where the node has its files. None: the nodes are hollow.
+    pub fn files(&self) -> Option<PathBuf> {
+        match &self.node {
+            PodRunner::This(node) => Some(node.logs().root),
+            PodRunner::Hollow(_) => None,
+        }
     }
 
     /// What the tasks print. None: the nodes are hollow.
-    pub fn outputs(&self, style: LogStyle, order: OutputOrder) -> Option<Outputs> {
+    pub fn outputs(&self, style: LogStyle, order: OutputOrder, jobs: JobOrder) -> Option<Outputs> {
         match &self.node {
-            PodRunner::This(node) => Some(Outputs::new(node.logs().root, node.outputs(), style, order)),
+            PodRunner::This(node) => {
+                Some(Outputs::new(node.logs().root, node.outputs(), style, Tasks::new(order, jobs)))
+            }
             PodRunner::Hollow(_) => None,
         }
     }
@@ -248,13 +254,6 @@ impl PodRunner {
             observer,
             cluster.driven(),
         )))
-    }
-
-    fn logs(&self) -> Arc<dyn Logs> {
-        match self {
-            Self::This(node) => Arc::new(ProcessLogs::new(node.logs().root)),
-            Self::Hollow(_) => Arc::new(HollowLogs),
-        }
     }
 
     fn has_ended(&self) -> bool {

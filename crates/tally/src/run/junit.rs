@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tally_api::options::ListOptions;
 use tally_node::attempts as records;
-use tally_registry::{Registry, Target};
 
-use super::cluster::Cluster;
-use super::follow::resource;
 use super::outcome::RunError;
 use super::submit::{Submission, SubmittedJob};
 use crate::look::report::{ReportedJob, junit};
 use crate::look::waiting::Waits;
 use crate::look::{attempts, jobs};
+use crate::place::Place;
+use crate::run::progress::view::PodText;
 
 /// Whether the file can be written: to be asked before hours of work.
 pub fn check(file: &Path) -> Result<(), RunError> {
@@ -31,8 +29,8 @@ pub fn check(file: &Path) -> Result<(), RunError> {
 }
 
 /// Writes the file beside its place first: a file that is there is complete.
-pub fn write(file: &Path, cluster: &Cluster, placed: &[SubmittedJob]) -> Result<(), RunError> {
-    let text = junit::document(&reported(cluster, placed)?);
+pub async fn write(file: &Path, place: &Place, placed: &[SubmittedJob]) -> Result<(), RunError> {
+    let text = junit::document(&reported(place, placed).await?);
     let beside = beside(file);
     let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, file));
     written.map_err(|error| unusable(file, &error))
@@ -49,16 +47,16 @@ fn unusable(file: &Path, error: &std::io::Error) -> RunError {
 }
 
 /// The Jobs of this run with their attempts. The parts of a list are one.
-fn reported(cluster: &Cluster, placed: &[SubmittedJob]) -> Result<Vec<ReportedJob>, RunError> {
-    let (all_jobs, all_pods) = (objects(&cluster.registry, "batch", "jobs")?, objects(&cluster.registry, "", "pods")?);
-    let mut pods: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+async fn reported(place: &Place, placed: &[SubmittedJob]) -> Result<Vec<ReportedJob>, RunError> {
+    let (all_jobs, all_pods) = (place.jobs("").await?, place.all_pods("").await?);
+    let mut pods: BTreeMap<String, Vec<PodText>> = BTreeMap::new();
     for pod in all_pods {
-        let uid = pod.pointer("/metadata/labels/batch.kubernetes.io~1controller-uid").and_then(Value::as_str);
-        if let Some(uid) = uid.map(str::to_owned) {
+        let pod: PodText = pod;
+        if let Some(uid) = pod.metadata.job().map(str::to_owned) {
             pods.entry(uid).or_default().push(pod);
         }
     }
-    let root = cluster.directory.join("node");
+    let root = place.node().unwrap_or_default();
     let mut lists: Vec<(&str, Vec<&SubmittedJob>)> = Vec::new();
     for job in placed.iter().filter(|job| job.how != Submission::ManagedElsewhere) {
         let name = job.part.as_ref().map_or(job.name.as_str(), |part| part.of.as_str());
@@ -87,10 +85,4 @@ fn reported(cluster: &Cluster, placed: &[SubmittedJob]) -> Result<Vec<ReportedJo
         }));
     }
     Ok(reported)
-}
-
-fn objects(registry: &Registry, group: &str, plural: &str) -> Result<Vec<Value>, RunError> {
-    let listed = registry.list(Target::new(resource(group, plural)?, "", ""), &ListOptions::default());
-    let listed = listed.map_err(|failure| RunError::Environment(failure.message))?;
-    Ok(listed.items.iter().filter_map(|item| serde_json::from_slice(&item.bytes).ok()).collect())
 }

@@ -23,18 +23,21 @@ mod tui;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use tally_core::gates::FeatureGates;
 use tally_node::output::{FollowOptions, ResultsOptions};
 use tokio::signal::unix::SignalKind;
-use tokio::sync::watch;
+use tokio::sync::watch::Receiver;
 
 use cluster::Cluster;
 use explaining::Explaining;
 use follow::display::{DisplayFlags, LogStyle, LogsFlag, TaskOutputFlags};
-use follow::{End, Follow};
+use follow::local::{LocalJobs, LocalOptions};
+use follow::turns::JobOrder;
+use follow::{End, Reporter};
 use input::check::{self, Checked, CheckedObjects, RunsOn};
 use input::documents::{Document, Origin};
 use input::each::{self, EachFlags};
@@ -263,56 +266,76 @@ struct View {
     model: Model,
 }
 
-/// The second signal aborts the run at any point: the node ensures that none of its processes outlives it, and the
-/// store survives a crash at any point.
-async fn work(args: &Args, documents: Vec<Document>, held: &mut HeldDirectories) -> Result<u8, RunError> {
+/// Runs until the second signal, which ends everything at any point. `killed`: what is printed then.
+async fn until_killed(
+    form: Form,
+    quiet: bool,
+    killed: impl FnOnce(&mut View),
+    work: impl AsyncFnOnce(Receiver<Stop>, &mut View) -> Result<u8, RunError>,
+) -> Result<u8, RunError> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let stop = signals::stop(&kinds, INTERRUPTED.into());
     let stop = stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))?;
     let mut at_once = stop.clone();
-    let output = Output::new(args.form(), args.quiet, screen::this_terminal());
+    let output = Output::new(form, quiet, screen::this_terminal());
     let mut view = View { began: Instant::now(), output, model: Model::default() };
     tokio::select! {
         biased;
         Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {
-            view.model.killed = true;
-            let data_dir = args.data_dir.as_ref().map(|directory| directory.display().to_string());
-            view.output.end(&view.model, view.began.elapsed(), data_dir.as_deref());
+            killed(&mut view);
             Ok(INTERRUPTED)
         }
-        ended = to_the_end(args, documents, stop, held, &mut view) => ended,
+        ended = work(stop, &mut view) => ended,
     }
+}
+
+/// The node ensures that none of its processes outlives a run that is killed, and the store survives a crash at any point.
+async fn work(args: &Args, documents: Vec<Document>, held: &mut HeldDirectories) -> Result<u8, RunError> {
+    let killed = |view: &mut View| {
+        view.model.killed = true;
+        let data_dir = args.data_dir.as_ref().map(|directory| directory.display().to_string());
+        view.output.end(&view.model, view.began.elapsed(), data_dir.as_deref());
+    };
+    until_killed(args.form(), args.quiet, killed, async |stop, view| {
+        to_the_end(args, documents, stop, held, view).await
+    })
+    .await
+}
+
+/// The objects, after all checks. None: they were only to be printed.
+async fn checked(
+    args: &Args,
+    documents: Vec<Document>,
+    runs_on: RunsOn,
+    output: &mut Output,
+) -> Result<Option<CheckedObjects>, RunError> {
+    let wanted = check::check(documents, runs_on).await.map_err(RunError::Input)?;
+    wanted.warnings.iter().for_each(|warning| output.note(&format!("warning: {warning}")));
+    if args.dry_run {
+        let objects: Vec<&Document> = wanted.objects.iter().map(|checked| &checked.document).collect();
+        // The reader may have closed the pipe; that is not an error.
+        let _ = manifest::print(objects.into_iter(), args.form());
+        return Ok(None);
+    }
+    if args.task_output.keep_order {
+        wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
+    }
+    Ok(Some(wanted))
 }
 
 async fn to_the_end(
     args: &Args,
     documents: Vec<Document>,
-    stop: watch::Receiver<Stop>,
+    stop: Receiver<Stop>,
     held: &mut HeldDirectories,
     view: &mut View,
 ) -> Result<u8, RunError> {
     let View { began, output, model } = view;
     let began = *began;
-    let display = args.display();
-    display.check().map_err(RunError::Input)?;
-    args.check_tui()?;
+    let display = args.checked_display()?;
     let of_flags = documents.iter().any(|document| matches!(document.origin, Origin::Flags));
-    if args.each.is_given(&args.command) && !each::is_used(&documents) {
-        output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
-    }
-    if let Some(flag) = args.flags.wait_without_retries() {
-        output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
-    }
-    let everything = check::check(documents, args.runs_on()).await.map_err(RunError::Input)?;
-    for warning in &everything.warnings {
-        output.note(&format!("warning: {warning}"));
-    }
-    if args.dry_run {
-        let objects: Vec<&Document> = everything.objects.iter().map(|checked| &checked.document).collect();
-        // The reader may have closed the pipe; that is not an error.
-        let _ = manifest::print(objects.into_iter(), args.form());
-        return Ok(0);
-    }
+    args.note_unused_flags(&documents, output);
+    let Some(everything) = checked(args, documents, args.runs_on(), output).await? else { return Ok(0) };
     let data_dir = match &args.data_dir {
         Some(given) => Some(
             std::path::absolute(given)
@@ -320,17 +343,15 @@ async fn to_the_end(
         ),
         None => None,
     };
-    if args.task_output.keep_order {
-        everything.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
-    }
     args.junit.as_deref().map_or(Ok(()), junit::check)?;
     let opened = Cluster::open(data_dir.as_deref(), &mut held.temporary, args.feature_gates).await;
     let mut cluster = opened.map_err(|error| RunError::Environment(format!("{error:#}")))?;
     held.data_dir = data_dir.is_some();
     cluster.is_watched |= args.tui;
+    let local = Arc::new(Place::own(cluster.directory.clone(), cluster.registry.clone()));
     let everything = match args.again_in_part() {
         Some((which, name)) => {
-            let all = retry::stored(&cluster.registry)?;
+            let all = local.jobs("").await?;
             let jobs = match retry::plan(&all, name, which, "the data directory")? {
                 Plan::Create { jobs, told } => {
                     output.note(&told);
@@ -343,9 +364,7 @@ async fn to_the_end(
                     return Ok(0);
                 }
             };
-            let resource = submit::jobs()?;
-            let document = |object| Document { origin: Origin::Flags, resource, object };
-            check::check(jobs.into_iter().map(document).collect(), args.runs_on()).await.map_err(RunError::Input)?
+            check::check(retry::documents(jobs)?, args.runs_on()).await.map_err(RunError::Input)?
         }
         None => everything,
     };
@@ -362,19 +381,17 @@ async fn to_the_end(
                 .note(&format!("Job {name:?} is unfinished but not run: its spec.managedBy names another controller"));
             continue;
         }
-        match &job.part {
-            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-            None => model.follow(&job.namespace, &job.name, &job.uid),
-        }
+        model.follow_submitted(job);
     }
     let since = match placed.iter().any(|job| job.how == Submission::Finished) {
-        true => retry::succeeded_since(&retry::stored(&cluster.registry)?),
+        true => retry::succeeded_since(&local.jobs("").await?),
         false => Default::default(),
     };
     for job in submit::as_shown(&placed) {
         tell(output, model, &job, data_dir.as_deref(), since.get(&job.uid));
     }
-    let over = follow::over(&cluster.registry)?;
+    // Before the controllers and the node start.
+    let over: Vec<String> = follow::over(local.all_pods("").await?).collect();
     model.knows_of(&over);
     let stdin = input::standard_input(args)?;
     let style = display.style(is_single(&placed));
@@ -405,58 +422,48 @@ async fn to_the_end(
             return Err(RunError::Environment(why));
         }
         (true, Some(api)) => {
-            let place = Place::directory(cluster.directory.clone()).await.map_err(on_cluster::unreadable)?;
+            let place = Place::directory(cluster.directory.clone()).await?;
             Some(RunView::open(place, Some(api), &placed, output).await?)
         }
     };
-    let logs = working.logs();
-    let mut outputs = working.outputs(style, display.order);
-    outputs.iter_mut().for_each(|outputs| outputs.follow_jobs(model.followed()));
-    let hollow_told = (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect());
-    let mut follow = Follow {
-        registry: &cluster.registry,
+    let outputs = working.outputs(style, display.order, JobOrder::new(model.followed()));
+    let options = LocalOptions {
+        hollow: (args.hollow > 0 && style.is_shown()).then(|| over.into_iter().collect()),
+        tails: display.shows_tails(style),
+        restarts: placed.iter().any(|job| job.restarts),
+        here: args.hollow == 0,
+    };
+    let mut source = LocalJobs::new(&cluster.registry, working, outputs, options)?;
+    let mut reporter = Reporter {
+        place: local.clone(),
         model: &mut *model,
         output: &mut *output,
-        logs,
-        outputs,
-        hollow_told,
-        hollow_running: std::collections::BTreeMap::new(),
-        failed_attempts: std::collections::BTreeMap::new(),
-        // Lines that have just been shown need not be repeated.
-        tails: !style.is_shown() || display.order.waits() || args.form() == Form::Json,
-        restarts: placed.iter().any(|job| job.restarts),
         began,
-        here: args.hollow == 0,
-        explaining: Explaining::new(Place::own(cluster.directory.clone(), cluster.registry.clone()).into()),
+        runs_parts: true,
+        explaining: Explaining::new(local.clone()),
         view,
-        never: None,
     };
-    let ended = follow.run(working, stop.clone()).await;
-    if let Some(mut view) = follow.view.take() {
-        match &ended {
-            Ok(End::Finished) => view.end(stop, follow.output).await,
-            _ => view.close(follow.output).await,
-        }
-    }
-    let removed = follow.outputs.as_ref().and_then(|outputs| outputs.told_removed());
+    let ending = source.end_when(stop.clone());
+    let ended = follow::follow(&mut source, &mut reporter, &stop, ending).await;
+    let removed = source.outputs.as_ref().and_then(|outputs| outputs.told_removed());
     let now = began.elapsed();
     let shown = data_dir.as_deref().map(|directory| directory.display().to_string());
-    let ended = ended.map_err(|error| {
+    let (ended, _) = ended.map_err(|error| {
         output.leave();
         error.in_directory(data_dir.as_deref(), cluster.disk_is_full())
     })?;
-    lines::read_failed(&Place::own(cluster.directory.clone(), cluster.registry.clone()), &placed, model).await;
+    lines::read_failed(&local, &placed, model).await;
     output.end(model, now, shown.as_deref());
     advice(model, &args.flags).iter().for_each(|advice| output.note(advice));
     if let Some(file) = &args.junit {
-        junit::write(file, &cluster, &placed)?;
+        junit::write(file, &local, &placed).await?;
     }
     if let Some(directory) = &data_dir {
         removed.iter().for_each(|removed| output.note(removed));
         if ended == End::Finished {
             let uids: Vec<&str> = placed.iter().map(|job| job.uid.as_str()).collect();
             let words = place::words(args.data_dir.as_deref(), None, None, None);
-            let left = retry::left(&retry::stored(&cluster.registry)?, &uids, &words, args.again_in_part().is_some());
+            let left = retry::left(&local.jobs("").await?, &uids, &words, args.again_in_part().is_some());
             left.iter().for_each(|left| output.note(left));
         }
         let goes_on = if ended == End::Interrupted { "; run the same command to resume" } else { "" };
@@ -476,6 +483,23 @@ impl Args {
     fn again_in_part(&self) -> Option<(Selection, &str)> {
         let resumed = self.resume.as_deref().map(|name| (Selection::NotSucceeded, name));
         resumed.or_else(|| self.retry_failed.as_deref().map(|name| (Selection::Failed, name)))
+    }
+
+    /// Flags that have no effect.
+    fn note_unused_flags(&self, documents: &[Document], output: &mut Output) {
+        if self.each.is_given(&self.command) && !each::is_used(documents) {
+            output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
+        }
+        if let Some(flag) = self.flags.wait_without_retries() {
+            output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
+        }
+    }
+
+    fn checked_display(&self) -> Result<DisplayFlags, RunError> {
+        let display = self.display();
+        display.check().map_err(RunError::Input)?;
+        self.check_tui()?;
+        Ok(display)
     }
 
     /// `--tui` is refused before anything is run where it cannot work.

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::follow::End;
 use super::input::flags::Flags;
 use super::progress::model::{Job, Model, State};
+use crate::place::PlaceError;
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
@@ -28,6 +29,15 @@ impl fmt::Display for RunError {
         match self {
             Self::Input(why) | Self::Environment(why) => f.write_str(why),
             Self::Interrupted(what) => write!(f, "interrupted before the API server answered; {what}"),
+        }
+    }
+}
+
+impl From<PlaceError> for RunError {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::Usage(reason) => Self::Input(reason),
+            PlaceError::Unreadable(reason) => Self::Environment(reason),
         }
     }
 }

@@ -24,7 +24,9 @@ use tokio::task::JoinHandle;
 
 use crate::look::LookError;
 use crate::place::{Place, PlaceFlags};
+use crate::run::progress::view::PodText;
 use crate::terminal;
+use crate::watch::{self, FollowedJob, Inbox, Streams};
 use model::{Effect, Key, Model};
 use source::{Changes, Following};
 
@@ -125,11 +127,13 @@ impl ViewHandle {
 pub struct JobsView {
     place: Arc<Place>,
     model: Model,
+    /// Jobs and Pods that have changed.
+    inbox: Arc<Inbox>,
     changes: Arc<Changes>,
     /// Through which Jobs are changed.
     writer: Option<Remote>,
-    _jobs: Option<Following>,
-    pods: Option<Following>,
+    _jobs: Option<Streams>,
+    pods: Option<Streams>,
     log: Option<Following>,
     /// Asks again and again why the open Job does not move. It ends with this.
     explaining: Option<Following>,
@@ -166,12 +170,12 @@ impl JobsView {
     }
 
     async fn new(place: Place, namespace: &str) -> Result<Self, LookError> {
-        let changes = Arc::new(Changes::default());
+        let (inbox, changes) = (Arc::new(Inbox::default()), Arc::new(Changes::default()));
         let mut model = Model::new(place.title(), place.is_idle());
         let remote = place.remote();
         let scope = WatchScope { namespace: namespace.to_owned(), ..WatchScope::default() };
         let following = match &remote {
-            Some(remote) => Some(source::follow(remote, Kind::JOB, scope, &changes)),
+            Some(remote) => Some(watch::start(remote, vec![(Kind::JOB, scope)], &inbox)),
             None => {
                 for job in place.jobs(namespace).await? {
                     let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -191,6 +195,7 @@ impl JobsView {
         Ok(Self {
             place: Arc::new(place),
             model,
+            inbox,
             changes,
             writer,
             _jobs: following,
@@ -214,7 +219,7 @@ impl JobsView {
                 }
             }
         });
-        let changes = self.changes.clone();
+        let (inbox, changes) = (self.inbox.clone(), self.changes.clone());
         loop {
             self.ask_which_wait();
             let now = wall_clock().millis();
@@ -236,37 +241,44 @@ impl JobsView {
                     Some(_) => {}
                     None => return Ok(Left::Quit),
                 },
-                () = changes.changed.notified() => {
-                    tokio::time::sleep(DRAW_AFTER).await;
-                    self.apply();
-                    self.open_first().await;
-                }
+                () = inbox.changed.notified() => self.apply().await,
+                () = changes.changed.notified() => self.apply().await,
                 () = tokio::time::sleep(REDRAW_EVERY) => {}
             }
         }
     }
 
-    /// Takes over what has changed.
-    fn apply(&mut self) {
-        let source::Waiting { jobs, pods, log, notes, explanation, waits } = self.changes.take();
+    /// Takes over what has changed, after a moment in which more may come.
+    async fn apply(&mut self) {
+        tokio::time::sleep(DRAW_AFTER).await;
+        let source::Waiting { log, notes, explanation, waits } = self.changes.take();
+        let jobs = self.inbox.take(Kind::JOB);
         if !jobs.is_empty() || !waits.is_empty() {
-            jobs.iter().for_each(|(uid, job)| self.model.set_job(uid, job.as_ref()));
+            for (uid, unread) in jobs {
+                self.model.set_job(&uid, unread.read().filter(|_| !unread.is_deleted).as_ref());
+            }
             waits.into_iter().for_each(|(asked, found)| self.model.set_waits(&asked, found));
             self.model.arrange();
         }
+        let pods = self.inbox.take(Kind::POD);
         if !pods.is_empty() {
-            pods.into_iter().for_each(|(uid, pod)| self.model.set_pod(&uid, pod));
+            for (uid, unread) in pods {
+                self.model.set_pod(&uid, unread.read().filter(|_| !unread.is_deleted));
+            }
             self.model.arrange_attempts();
         }
         if !log.is_empty() {
             self.model.add_log(&String::from_utf8_lossy(&log));
         }
-        if let Some(note) = notes.into_iter().last() {
+        let broken = self.inbox.take_failures().into_iter();
+        let broken = broken.map(|(kind, reason)| format!("cannot follow {kind}: {reason}"));
+        if let Some(note) = broken.chain(notes).last() {
             self.model.note = note;
         }
         if let Some((uid, lines)) = explanation {
             self.model.set_explanation(&uid, lines);
         }
+        self.open_first().await;
     }
 
     /// Asks which Jobs wait, if it is time; one question at a time.
@@ -321,11 +333,14 @@ impl JobsView {
         }
         match self.place.remote() {
             Some(remote) => {
-                self.pods = Some(source::follow(&remote, Kind::POD, source::pods_of(&namespace, uid), &self.changes));
+                let job = FollowedJob { namespace, name: job.name, uid: uid.to_owned() };
+                let scopes = vec![(Kind::POD, watch::scope_of_pods(&job.namespace, &[&job]))];
+                self.pods = Some(watch::start(&remote, scopes, &self.inbox));
             }
             None => {
                 for pod in self.place.pods(&namespace, uid).await.unwrap_or_default() {
-                    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                    let pod: PodText = pod;
+                    let uid = pod.metadata.uid.clone();
                     self.model.set_pod(&uid, Some(pod));
                 }
             }

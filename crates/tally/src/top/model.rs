@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::look::attempts::{self, AttemptRow};
 use crate::look::jobs::{self, JobRow};
 use crate::look::waiting::{Waits, may_wait};
+use crate::run::progress::view::PodText;
 
 /// How often it is asked again whether a Job waits, and of how many Jobs at once.
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -184,7 +185,7 @@ pub struct Model {
 pub struct OpenJob {
     pub uid: String,
     /// By UID.
-    pods: BTreeMap<String, Value>,
+    pods: BTreeMap<String, PodText>,
     pub attempts: Vec<AttemptRow>,
     records: Vec<tally_node::attempts::JobRecords>,
     pub chosen: usize,
@@ -341,7 +342,7 @@ impl Model {
     }
 
     /// A Pod of the open Job is new or has changed; None: it was deleted.
-    pub fn set_pod(&mut self, uid: &str, pod: Option<Value>) {
+    pub fn set_pod(&mut self, uid: &str, pod: Option<PodText>) {
         let Some(open) = &mut self.open else { return };
         match pod {
             Some(pod) => drop(open.pods.insert(uid.to_owned(), pod)),
@@ -359,8 +360,7 @@ impl Model {
     pub fn arrange_attempts(&mut self) {
         let is_idle = self.is_idle;
         let Some(open) = &mut self.open else { return };
-        let pods: Vec<Value> = open.pods.values().cloned().collect();
-        open.attempts = attempts::rows(&open.records, &pods, is_idle);
+        open.attempts = attempts::rows(&open.records, open.pods.values(), is_idle);
         // Those that run or failed are looked for first.
         open.attempts.sort_by_key(|row| std::cmp::Reverse(row.started_at.unwrap_or(i64::MAX)));
         open.chosen = open.chosen.min(open.attempts.len().saturating_sub(1));
@@ -613,7 +613,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "c-0", "uid": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"phase": "Running", "containerStatuses": [{"name": "main", "restartCount": 0,
                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
-        model.set_pod("p", Some(pod));
+        model.set_pod("p", serde_json::from_value(pod).ok());
         model.arrange_attempts();
         assert_eq!(keys(&mut model, "l"), [Effect::OpenLog { pod: "c-0".into(), container: "main".into() }]);
         model.add_log("one\ntw");

@@ -1,17 +1,14 @@
-//! Where `tally top` gets its objects and logs from, and how it changes Jobs.
+//! What `tally top` shows beside the objects, which `watch` follows, and how it changes Jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tally_core::time::Timestamp;
+use serde_json::json;
 use tally_explain::Explanation;
-use tally_remote::{Remote, Watch, WatchScope};
-use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Outbox, Reply, Stream, Verb};
-use tally_runtime::driver::api::{Api, Response, Start, WatchError};
-use tally_runtime::driver::{self, DriverOptions, Observer};
+use tally_remote::Remote;
+use tally_runtime::controller::{Call, Kind, Reply, Verb};
+use tally_runtime::driver::api::Api;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -33,7 +30,7 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(5);
 /// Lines of the log of what has failed, below the reason.
 const LOG_LINES: usize = 3;
 
-/// What has changed and was not shown yet. For every object only its newest state waits.
+/// What has changed and was not shown yet, beside the objects.
 #[derive(Default)]
 pub struct Changes {
     waiting: Mutex<Waiting>,
@@ -42,9 +39,6 @@ pub struct Changes {
 
 #[derive(Default)]
 pub struct Waiting {
-    /// By UID; None: it was deleted.
-    pub jobs: BTreeMap<String, Option<Value>>,
-    pub pods: BTreeMap<String, Option<Value>>,
     pub log: Vec<u8>,
     pub notes: Vec<String>,
     /// The UID of a Job, and why it does not move.
@@ -67,114 +61,6 @@ impl Changes {
 /// Ends what it stands for when it is dropped.
 pub struct Following {
     _stop: oneshot::Sender<()>,
-}
-
-/// Puts the objects of one kind into the changes. It requests nothing.
-struct Collector {
-    kind: Kind,
-    changes: Arc<Changes>,
-    /// The UIDs of the objects that are there, and those of a list that is not complete.
-    known: std::collections::BTreeSet<String>,
-    listed: Option<std::collections::BTreeSet<String>>,
-}
-
-impl Collector {
-    fn set(&self, uid: String, object: Option<Value>) {
-        self.changes.add(|waiting| {
-            let objects = if self.kind == Kind::JOB { &mut waiting.jobs } else { &mut waiting.pods };
-            objects.insert(uid, object);
-        });
-    }
-}
-
-impl Controller for Collector {
-    fn name(&self) -> &'static str {
-        "top"
-    }
-
-    fn streams(&self) -> Vec<Stream> {
-        vec![Stream::of(self.kind)]
-    }
-
-    fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
-        match input {
-            Input::Init(_) => self.listed = Some(std::collections::BTreeSet::new()),
-            Input::Apply(_, object) => {
-                let Some(uid) = Meta::of(&object).map(|meta| meta.uid.to_string()) else { return };
-                self.known.insert(uid.clone());
-                if let Some(listed) = &mut self.listed {
-                    listed.insert(uid.clone());
-                }
-                if let Ok(object) = serde_json::from_slice(&object) {
-                    self.set(uid, Some(object));
-                }
-            }
-            Input::Delete(_, object) => {
-                if let Some(meta) = Meta::of(&object) {
-                    self.known.remove(&*meta.uid);
-                    self.set(meta.uid.to_string(), None);
-                }
-            }
-            Input::InitDone(..) => {
-                // What is not in a complete list was deleted.
-                let listed = self.listed.take().unwrap_or_default();
-                let gone: Vec<String> = self.known.difference(&listed).cloned().collect();
-                for uid in gone {
-                    self.known.remove(&uid);
-                    self.set(uid, None);
-                }
-            }
-            Input::Bookmark(..) | Input::Response { .. } | Input::Tick | Input::ClockSetBack(_) => {}
-        }
-    }
-}
-
-struct ScopedApi {
-    remote: Remote,
-    scope: WatchScope,
-}
-
-impl Api for ScopedApi {
-    type Events = Watch;
-
-    async fn call(&self, call: &Call) -> Response {
-        self.remote.call(call).await
-    }
-
-    async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
-        self.remote.follow_in(stream, &self.scope, from).await
-    }
-}
-
-/// Tells why a stream is broken.
-struct BrokenStreams(Arc<Changes>);
-
-impl Observer for BrokenStreams {
-    fn stream_broken(&self, _: &'static str, stream: Stream, trouble: &WatchError) {
-        let why = match trouble {
-            WatchError::TooOld => return,
-            WatchError::Refused(refusal) => refusal.message.clone(),
-            WatchError::Broken(why) => why.clone(),
-        };
-        self.0.add(|waiting| waiting.notes.push(format!("cannot follow {}: {why}", stream.kind.plural)));
-    }
-}
-
-/// Follows the objects of a kind.
-pub fn follow(remote: &Remote, kind: Kind, scope: WatchScope, changes: &Arc<Changes>) -> Following {
-    let collector = Collector { kind, changes: changes.clone(), known: Default::default(), listed: None };
-    let api = Arc::new(ScopedApi { remote: remote.clone(), scope });
-    let options = DriverOptions { events: false, ..DriverOptions::default() };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let observer = Arc::new(BrokenStreams(changes.clone()));
-    tokio::spawn(driver::run(api, vec![Box::new(collector)], options, observer, async move { drop(stopped.await) }));
-    Following { _stop: stop }
-}
-
-/// The scope of the Pods of a Job.
-pub fn pods_of(namespace: &str, uid: &str) -> WatchScope {
-    let label_selector = format!("batch.kubernetes.io/controller-uid={uid}");
-    WatchScope { namespace: namespace.to_owned(), label_selector, ..WatchScope::default() }
 }
 
 /// Asks why a Job does not move, now and from time to time.

@@ -380,7 +380,7 @@ mod tests {
                 "annotations": {"batch.kubernetes.io/job-completion-index": "4"}},
             "status": {"phase": "Running", "containerStatuses": [{"name": "main", "restartCount": 0,
                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
-        model.set_pod("p", Some(pod));
+        model.set_pod("p", serde_json::from_value(pod).ok());
         model.arrange_attempts();
         model.set_explanation("u", vec!["It runs.".into()]);
         for width in [60, 200] {
@@ -403,7 +403,8 @@ mod tests {
     fn escape_sequences_of_a_log_are_not_sent_to_the_terminal() {
         let mut model = model();
         model.key(Key::Enter);
-        model.set_pod("p", Some(json!({"metadata": {"name": "sum-4-x", "uid": "p"}, "status": {"phase": "Running"}})));
+        let pod = json!({"metadata": {"name": "sum-4-x", "uid": "p"}, "status": {"phase": "Running"}});
+        model.set_pod("p", serde_json::from_value(pod).ok());
         model.arrange_attempts();
         model.key(Key::Enter);
         model.add_log("\u{1b}[2Jgone\n");

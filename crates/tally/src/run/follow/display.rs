@@ -99,6 +99,11 @@ impl DisplayFlags {
         }
     }
 
+    /// Whether the ends of logs are shown with failures: lines that have just been shown need not be repeated.
+    pub fn shows_tails(&self, style: LogStyle) -> bool {
+        !style.is_shown() || self.order.waits() || self.json
+    }
+
     /// `single`: this is the only task of the run.
     pub fn style(&self, single: bool) -> LogStyle {
         match self.logs {

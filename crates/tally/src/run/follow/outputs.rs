@@ -4,7 +4,7 @@
 //! has read it, and lets the processes wait if the reader is too far behind. So nothing is lost, however slow the reader
 //! of standard output is, and memory is bounded: at most one incomplete line per task and stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,15 +16,11 @@ use tally_node::output::{OutputEvent, OutputQueue};
 use tally_node::port::Attempt;
 
 use super::display::LogStyle;
-use super::lines::Lines;
-use super::turns::{JobOrder, LAST, OutputOrder, Turns};
-use crate::run::progress::output::{Output, TaskName};
+use super::tasks::{Task, Tasks, Turn};
+use crate::run::progress::output::Output;
 
 /// Blocks of a log that are read in one turn: a task that prints without end does not delay the others.
 const BLOCKS_AT_ONCE: usize = 4;
-
-/// A long line whose task has paused in the middle of it is broken after this time if other tasks have output to show.
-const LINE_HELD_FOR: Duration = Duration::from_secs(1);
 
 /// How long the shim may take to remove what it must. Usually this takes less than a millisecond.
 const RELEASED_WITHIN: Duration = Duration::from_secs(2);
@@ -37,12 +33,7 @@ pub struct Outputs {
     queue: Arc<OutputQueue>,
     mailbox: Arc<Mailbox>,
     style: LogStyle,
-    turns: Turns,
-    tasks: BTreeMap<Attempt, TaskOutput>,
-    jobs: JobOrder,
-    by_index: bool,
-    /// The task that is in the middle of a long line, and since when nothing more of it has come.
-    line_of: Option<(Attempt, Option<Instant>)>,
+    pub tasks: Tasks<TaskFile>,
     /// Tasks that are shown to their end, of which the shim has not said that it is done with their logs.
     releasing: BTreeSet<Attempt>,
     removed: RemovedOutput,
@@ -52,10 +43,9 @@ pub struct Outputs {
     pub ended: Vec<(String, AttemptRecord)>,
 }
 
-struct TaskOutput {
-    name: TaskName,
+/// The log of a task.
+pub struct TaskFile {
     log: Follower,
-    lines: Lines,
     has_ended: bool,
 }
 
@@ -72,33 +62,19 @@ impl Outputs {
         root: PathBuf,
         (queue, mailbox): (Arc<OutputQueue>, Arc<Mailbox>),
         style: LogStyle,
-        order: OutputOrder,
+        tasks: Tasks<TaskFile>,
     ) -> Self {
         Self {
             root,
             queue,
             mailbox,
             style,
-            turns: Turns::new(order),
-            tasks: BTreeMap::new(),
-            jobs: JobOrder::default(),
-            by_index: order.by_index,
-            line_of: None,
+            tasks,
             releasing: BTreeSet::new(),
             removed: RemovedOutput::default(),
             no_result: None,
             ended: Vec::new(),
         }
-    }
-
-    /// The Jobs of the run: the UID, the position and the shown name of each.
-    pub fn follow_jobs<'a>(&mut self, jobs: impl Iterator<Item = (&'a str, usize, &'a str)>) {
-        self.jobs = JobOrder::new(jobs);
-    }
-
-    /// Whether tasks are shown in the order of their indexes.
-    pub fn has_order(&self) -> bool {
-        self.by_index
     }
 
     pub fn queue(&self) -> Arc<OutputQueue> {
@@ -108,16 +84,7 @@ impl Outputs {
     pub fn hear(&mut self, event: OutputEvent) {
         match event {
             OutputEvent::Began { attempt, source } => match logs::follow(&self.root, &attempt) {
-                Ok(log) => {
-                    self.turns.began(&attempt, self.jobs.place(&source.job, source.index));
-                    let mut source = *source;
-                    if let Some(name) = self.jobs.name(&source.job) {
-                        source.job_name = name.into();
-                    }
-                    let name = TaskName::new(source, &attempt.container);
-                    let task = TaskOutput { name, log, lines: Lines::default(), has_ended: false };
-                    self.tasks.insert(attempt, task);
-                }
+                Ok(log) => self.tasks.began(attempt, *source, TaskFile { log, has_ended: false }),
                 // The name of the attempt cannot be a file name, so it has no log either.
                 Err(_) => self.mailbox.output_read(attempt, None),
             },
@@ -149,104 +116,48 @@ impl Outputs {
     }
 
     fn end(&mut self, attempt: &Attempt) {
-        self.turns.ended(attempt);
-        self.tasks.get_mut(attempt).into_iter().for_each(|task| task.has_ended = true);
+        self.tasks.ended(attempt).into_iter().for_each(|task| task.has_ended = true);
     }
 
     fn end_all(&mut self) {
-        for attempt in self.tasks.keys().cloned().collect::<Vec<_>>() {
-            self.end(&attempt);
-        }
-    }
-
-    /// A Job has finished, or its tasks before this index.
-    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) {
-        self.turns.reach(self.jobs.finished_before(job, finished, first_open));
-    }
-
-    /// Whether there are tasks whose output may grow or may be shown.
-    pub fn has_tasks(&self) -> bool {
-        !self.turns.is_empty()
+        self.tasks.attempts().iter().for_each(|attempt| self.end(attempt));
     }
 
     /// Whether there are tasks that have ended and are not shown to their end.
     pub fn has_ended_tasks(&self) -> bool {
-        self.tasks.values().any(|task| task.has_ended)
+        self.tasks.logs().any(|task| task.has_ended)
     }
 
     /// Shows a part of what there is. Returns whether there may be more right now.
     pub fn show(&mut self, output: &mut Output, now: Instant) -> bool {
-        self.release_line(output, now);
-        let current = match &self.line_of {
-            Some((attempt, _)) => vec![attempt.clone()],
-            None => self.turns.current(),
-        };
-        let mut more = false;
-        for attempt in current {
-            more |= self.show_task(&attempt, output, now);
-            if self.line_of.is_some() {
-                break;
-            }
-        }
-        output.flush_tasks();
-        more
-    }
-
-    fn show_task(&mut self, attempt: &Attempt, output: &mut Output, now: Instant) -> bool {
-        let Some(task) = self.tasks.get_mut(attempt) else { return false };
-        let (style, TaskOutput { name, log, lines, has_ended }) = (self.style, task);
-        let mut blocks = 0;
-        let over = loop {
-            let progress = log.read(|stream, complete, text| match style {
-                LogStyle::Hidden => {}
-                LogStyle::PassThrough => output.pass_through(stream, text, complete),
-                LogStyle::Raw | LogStyle::Prefix => {
-                    lines.record(stream, complete, text, |piece| output.task_line(name, piece, false));
+        let (style, mailbox, releasing) = (self.style, &self.mailbox, &mut self.releasing);
+        self.tasks.show(output, now, |attempt, Task { name, lines, log: TaskFile { log, has_ended } }, output| {
+            let mut pieces = 0;
+            let is_over = loop {
+                let progress = log.read(|stream, complete, text| match style {
+                    LogStyle::Hidden => {}
+                    LogStyle::PassThrough => output.pass_through(stream, text, complete),
+                    LogStyle::Raw | LogStyle::Prefix => {
+                        lines.record(stream, complete, text, |piece| output.task_line(name, piece, false));
+                    }
+                });
+                match progress {
+                    Ok(Progress::Text) if pieces + 1 < BLOCKS_AT_ONCE => pieces += 1,
+                    Ok(Progress::Text) => break false,
+                    Ok(Progress::File(before)) => mailbox.output_read(attempt.clone(), Some(before)),
+                    Ok(Progress::Nothing) => break *has_ended,
+                    Err(error) => {
+                        output.note(&format!("the output of {} cannot be read: {error}", name.pod()));
+                        break true;
+                    }
                 }
-            });
-            match progress {
-                Ok(Progress::Text) if blocks + 1 < BLOCKS_AT_ONCE => blocks += 1,
-                Ok(Progress::Text) => break false,
-                Ok(Progress::File(before)) => self.mailbox.output_read(attempt.clone(), Some(before)),
-                Ok(Progress::Nothing) => break *has_ended,
-                Err(error) => {
-                    output.note(&format!("the output of {} cannot be read: {error}", name.pod()));
-                    break true;
-                }
+            };
+            if is_over {
+                mailbox.output_read(attempt.clone(), None);
+                releasing.insert(attempt.clone());
             }
-        };
-        if over {
-            lines.end(|piece| output.task_line(name, piece, true));
-        }
-        let open_line = lines.open_line().is_some() && !output.is_json();
-        if over {
-            self.tasks.remove(attempt);
-            self.turns.shown(attempt);
-            self.mailbox.output_read(attempt.clone(), None);
-            self.releasing.insert(attempt.clone());
-        }
-        self.line_of = match (&self.line_of, open_line && !over) {
-            (Some((_, Some(since))), true) if blocks == 0 => Some((attempt.clone(), Some(*since))),
-            (_, true) => Some((attempt.clone(), (blocks == 0).then_some(now))),
-            _ => None,
-        };
-        // The next task has its turn.
-        blocks > 0 || over
-    }
-
-    /// Breaks a long line that does not go on while other tasks wait.
-    fn release_line(&mut self, output: &mut Output, now: Instant) {
-        let Some((attempt, Some(since))) = &self.line_of else { return };
-        if self.tasks.len() < 2 || now.saturating_duration_since(*since) < LINE_HELD_FOR {
-            return;
-        }
-        if let Some(task) = self.tasks.get_mut(attempt)
-            && let Some(stream) = task.lines.open_line()
-        {
-            task.lines.break_line(stream);
-            output.break_line(stream);
-        }
-        self.line_of = None;
+            Some(Turn { pieces, is_over })
+        })
     }
 
     /// Waits until it is known what has been removed from the logs of the tasks that are shown to their end.
@@ -264,8 +175,8 @@ impl Outputs {
     pub fn finish(&mut self, output: &mut Output) {
         self.hear_all();
         self.end_all();
-        self.turns.reach(LAST);
-        while self.has_tasks() {
+        self.tasks.reach_last();
+        while !self.tasks.is_empty() {
             self.show(output, Instant::now());
         }
         self.hear_all();

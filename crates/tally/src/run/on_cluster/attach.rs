@@ -10,17 +10,16 @@ use tally_runtime::driver::wall_clock;
 use tokio::sync::watch::Receiver;
 
 use super::flags::OnInterrupt;
-use super::follow::unreadable;
-use super::submit::Requests;
 use super::{Follower, text};
 use crate::look::{self, LookError, LookForm, jobs};
 use crate::place::{Place, PlaceFlags};
+use crate::run::follow;
 use crate::run::follow::display::{DisplayFlags, TaskOutputFlags};
 use crate::run::outcome::{RunError, exit_code};
 use crate::run::progress::view::JobText;
 use crate::run::submit::resume::is_finished;
 use crate::run::submit::{Submission, SubmittedJob};
-use crate::run::{Form, View};
+use crate::run::{Form, View, until_killed};
 use crate::signals::Stop;
 use crate::terminal;
 
@@ -57,11 +56,8 @@ impl AttachArgs {
 }
 
 pub fn attach(args: &AttachArgs) -> ExitCode {
-    let ended = super::block_on(async {
-        let stop = super::stop()?;
-        let view = super::new_view(args.form(), args.quiet);
-        super::until_killed(stop, view, async |stop, view| to_the_end(args, stop, view).await).await
-    });
+    let work = async |stop: Receiver<Stop>, view: &mut View| to_the_end(args, stop, view).await;
+    let ended = super::block_on(until_killed(args.form(), args.quiet, super::killed, work));
     ExitCode::from(ended.unwrap_or_else(|error| {
         terminal::tell(&error);
         error.exit_code()
@@ -72,7 +68,7 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     let display = DisplayFlags::new(&args.task_output, args.form(), false);
     display.check().map_err(RunError::Input)?;
     let look = async {
-        let place = Arc::new(Place::open(&args.place).await.map_err(unreadable)?);
+        let place = Arc::new(Place::open(&args.place).await?);
         let found = find(&place, &args.name).await?;
         Ok((place, found))
     };
@@ -96,7 +92,6 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
     view.output.note(&format!("following Job {:?} in {title}; Ctrl-C leaves it running", shown_name(&submitted)));
     view.began = began(&found);
     view.model.knows_of(&super::unless_stopped(&stop, super::NOTHING, over(&place, &submitted)).await?);
-    let requests = Requests::new(remote.clone(), &place);
     let follower = Follower {
         place: place.clone(),
         run_view: None,
@@ -106,7 +101,6 @@ async fn to_the_end(args: &AttachArgs, stop: Receiver<Stop>, view: &mut View) ->
         runs_parts: place.is_cluster(),
         attach: args.place.words(),
         on_interrupt: OnInterrupt::Detach,
-        requests,
     };
     let (ended, _) = follower.run(&remote, stop, view).await?;
     Ok(exit_code(&view.model, &ended))
@@ -117,7 +111,7 @@ async fn find(place: &Place, name: &str) -> Result<Vec<Value>, RunError> {
     let name = look::job_name(name).map_err(|error| match error {
         LookError::Missing(why) | LookError::Usage(why) | LookError::Unreadable(why) => RunError::Input(why),
     })?;
-    let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+    let all = place.jobs(place.namespace()).await?;
     let found: Vec<Value> = all.into_iter().filter(|job| jobs::is_named(job, name)).collect();
     let Some(first) = found.first() else {
         let title = place.title();
@@ -168,12 +162,7 @@ fn finished_at(job: &Value) -> Option<Timestamp> {
 /// Jobs that have finished: the result goes into the model. Returns how long they took.
 fn take_in(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) -> Duration {
     let model = &mut view.model;
-    for job in submitted {
-        match &job.part {
-            Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-            None => model.follow(&job.namespace, &job.name, &job.uid),
-        }
-    }
+    submitted.iter().for_each(|job| model.follow_submitted(job));
     let took = between(started_at(jobs), jobs.iter().filter_map(finished_at).max());
     for job in jobs.iter().filter_map(|job| serde_json::from_value::<JobText>(job.clone()).ok()) {
         model.saw_job(&job, took);
@@ -185,9 +174,8 @@ fn take_in(jobs: &[Value], submitted: &[SubmittedJob], view: &mut View) -> Durat
 async fn over(place: &Place, jobs: &[SubmittedJob]) -> Result<Vec<String>, RunError> {
     let mut over = Vec::new();
     for job in jobs {
-        let pods = place.pods(&job.namespace, &job.uid).await.map_err(unreadable)?;
-        let ended = pods.iter().filter(|pod| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed"));
-        over.extend(ended.map(|pod| text(pod, "/metadata/uid").to_owned()));
+        let pods = place.pods(&job.namespace, &job.uid).await?;
+        over.extend(follow::over(pods));
     }
     Ok(over)
 }

@@ -49,8 +49,7 @@ impl ClusterFlags {
     }
 
     pub fn open(&self) -> Result<Place, RunError> {
-        let place = Place::cluster(self.context.clone(), self.kubeconfig.clone(), self.namespace.clone());
-        place.map_err(super::follow::unreadable)
+        Ok(Place::cluster(self.context.clone(), self.kubeconfig.clone(), self.namespace.clone())?)
     }
 
     /// The same cluster, as the flags of a command that a message proposes.

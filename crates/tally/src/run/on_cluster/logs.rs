@@ -4,7 +4,7 @@
 //! here, whatever the order. A connection that breaks is opened again, and what was read before is skipped. A request names
 //! a container and not its run: of a container that may have been started again since, the Pod then says whose log it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +26,9 @@ use super::LOST_FOR;
 use crate::pod_log::{PodLogRequest, try_next_piece};
 use crate::run::follow::display::LogStyle;
 use crate::run::follow::lines::Lines;
-use crate::run::follow::logs::{Logs, PodId, ProcessLogs};
-use crate::run::follow::turns::{JobOrder, LAST, OutputOrder, Turns};
+use crate::run::follow::logs::{LONGEST_TAIL, tail};
+use crate::run::follow::tasks::{Task, Tasks, Turn};
+use crate::run::follow::turns::{JobOrder, OutputOrder};
 use crate::run::progress::output::{Output, TaskName};
 use crate::run::progress::view::{ContainerRun, PodText};
 
@@ -37,8 +38,6 @@ const MOST_READ: usize = 48;
 const MOST_PIECES: usize = 16;
 /// Pieces that are shown in one turn: a task that prints without end does not delay the others.
 const PIECES_AT_ONCE: usize = 8;
-/// A long line whose task has paused in the middle of it is broken after this time if other tasks have output to show.
-const LINE_HELD_FOR: Duration = Duration::from_secs(1);
 /// The status of a Pod says that a container has ended some time after its log has ended.
 const STATUS_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait before a log is requested again: the first time, and at most.
@@ -50,8 +49,6 @@ const MOST_REFUSALS: u32 = 6;
 const SILENT_FOR: Duration = Duration::from_secs(30);
 /// The last lines of a failure are given up after this time.
 const TAIL_WITHIN: Duration = Duration::from_secs(10);
-/// The most bytes that are kept of the last lines: a line may have any length.
-const LONGEST_TAIL: usize = 64 * 1024;
 
 /// Where logs are read.
 #[derive(Clone)]
@@ -99,9 +96,7 @@ impl LogPlace {
     pub async fn tail(&self, run: LoggedRun, end: LogTail) -> Vec<String> {
         match self {
             Self::Files(root) => {
-                let LoggedRun { namespace, pod, attempt } = run;
-                let id = PodId { namespace, name: pod, uid: attempt.pod.to_string() };
-                ProcessLogs::new(root.clone()).tail(&id, &attempt.container, end.number, end.lines)
+                tail(root, &run.attempt.pod.to_string(), &run.attempt.container, end.number, end.lines)
             }
             Self::Server(remote) => {
                 let request = PodLogRequest { tail_lines: Some(end.lines as u64), ..run.request(end.is_previous) };
@@ -127,32 +122,39 @@ async fn read_end(remote: &Remote, request: &PodLogRequest) -> Vec<u8> {
 pub struct TaskLogs {
     place: LogPlace,
     style: LogStyle,
-    turns: Turns,
-    jobs: JobOrder,
-    by_index: bool,
-    /// Those that are not shown to their end.
-    tasks: BTreeMap<Attempt, TaskLog>,
-    /// Those that are. Forgotten when the Pod is deleted.
+    pub tasks: Tasks<TaskLog>,
+    /// Those that are shown to their end. Forgotten when the Pod is deleted.
     shown: BTreeSet<Attempt>,
     /// Logs that are being read.
     reading: usize,
-    /// The task that is in the middle of a long line, and since when nothing more of it has come.
-    line_of: Option<(Attempt, Instant)>,
     /// Notified when there is something to show.
     arrived: Arc<Notify>,
     /// How many logs could not be read, and why the first of them.
     lost: Option<(usize, String)>,
 }
 
-struct TaskLog {
+/// The log of a run of a container.
+pub struct TaskLog {
     run: LoggedRun,
     /// The container may be started again in its Pod.
     may_restart: bool,
-    name: TaskName,
-    lines: Lines,
     state: watch::Sender<RunState>,
     /// None: its turn has not come.
     pieces: Option<mpsc::Receiver<LogPiece>>,
+}
+
+impl TaskLog {
+    /// Begins to read it.
+    fn read(&mut self, place: LogPlace, arrived: Arc<Notify>) {
+        let (sender, pieces) = mpsc::channel(MOST_PIECES);
+        self.pieces = Some(pieces);
+        let (run, state) = (self.run.clone(), self.state.subscribe());
+        let reader = LogReader { run, state, sender, count: 0, confirms: self.may_restart };
+        tokio::spawn(async move {
+            reader.run(place, &arrived).await;
+            arrived.notify_one();
+        });
+    }
 }
 
 enum LogPiece {
@@ -166,13 +168,9 @@ impl TaskLogs {
         Self {
             place,
             style,
-            turns: Turns::new(order),
-            jobs,
-            by_index: order.by_index,
-            tasks: BTreeMap::new(),
+            tasks: Tasks::new(order, jobs),
             shown: BTreeSet::new(),
             reading: 0,
-            line_of: None,
             arrived: Arc::default(),
             lost: None,
         }
@@ -182,35 +180,17 @@ impl TaskLogs {
         self.arrived.clone()
     }
 
-    /// Whether tasks are shown in the order of their indexes.
-    pub fn has_order(&self) -> bool {
-        self.by_index
-    }
-
-    pub fn finished_before(&mut self, job: usize, finished: bool, first_open: u32) {
-        self.turns.reach(self.jobs.finished_before(job, finished, first_open));
-    }
-
     /// The Pod of a followed Job, as it is now.
     pub fn saw_pod(&mut self, pod: &PodText) {
-        let Some(job) = pod.metadata.job() else { return };
-        let Some(job_name) = self.jobs.name(job).map(str::to_owned) else { return };
+        let Some(job) = pod.metadata.job().filter(|job| self.tasks.has_job(job)) else { return };
         let uid = PodUid::new(&pod.metadata.uid);
         for run in pod.status.runs() {
             let attempt = Attempt { pod: uid.clone(), container: run.container.into(), number: run.number };
             if self.shown.contains(&attempt) {
                 continue;
             }
-            if !self.tasks.contains_key(&attempt) {
-                let source = OutputSource {
-                    namespace: pod.metadata.namespace.as_str().into(),
-                    job: job.into(),
-                    job_name: job_name.as_str().into(),
-                    pod: pod.metadata.name.as_str().into(),
-                    index: pod.metadata.index(),
-                    several: pod.status.has_several(),
-                };
-                self.begin(source, attempt.clone(), pod.spec.may_restart());
+            if self.tasks.get(&attempt).is_none() {
+                self.begin(pod.output_source(job), attempt.clone(), pod.spec.may_restart());
             }
             let has_ended = run.ended.is_some() || pod.status.has_ended();
             self.change(&attempt, RunState { has_ended, is_previous: run.is_previous });
@@ -218,30 +198,27 @@ impl TaskLogs {
     }
 
     fn begin(&mut self, source: OutputSource, attempt: Attempt, may_restart: bool) {
-        self.turns.began(&attempt, self.jobs.place(&source.job, source.index));
         let run = LoggedRun {
             namespace: source.namespace.to_string(),
             pod: source.pod.to_string(),
             attempt: attempt.clone(),
         };
-        let name = TaskName::new(source, &attempt.container);
-        let (lines, state) = (Lines::default(), watch::Sender::default());
-        self.tasks.insert(attempt, TaskLog { run, may_restart, name, lines, state, pieces: None });
+        self.tasks.began(attempt, source, TaskLog { run, may_restart, state: watch::Sender::default(), pieces: None });
         self.arrived.notify_one();
     }
 
     fn change(&mut self, attempt: &Attempt, state: RunState) {
         let Some(task) = self.tasks.get(attempt) else { return };
-        let before = task.state.send_replace(state);
+        let before = task.log.state.send_replace(state);
         if state.has_ended && !before.has_ended {
-            self.turns.ended(attempt);
+            self.tasks.ended(attempt);
             self.arrived.notify_one();
         }
     }
 
     fn end(&mut self, attempt: &Attempt) {
         if let Some(task) = self.tasks.get(attempt) {
-            let state = RunState { has_ended: true, ..*task.state.borrow() };
+            let state = RunState { has_ended: true, ..*task.log.state.borrow() };
             self.change(attempt, state);
         }
     }
@@ -250,126 +227,51 @@ impl TaskLogs {
     pub fn lost_pod(&mut self, uid: &str) {
         let uid = PodUid::new(uid);
         self.shown.retain(|attempt| attempt.pod != uid);
-        let of_pod = |attempt: &&Attempt| attempt.pod == uid;
-        for attempt in self.tasks.keys().filter(of_pod).cloned().collect::<Vec<_>>() {
-            self.end(&attempt);
-        }
+        self.tasks.attempts().iter().filter(|attempt| attempt.pod == uid).for_each(|attempt| self.end(attempt));
     }
 
     /// Shows a part of what there is. Returns whether there may be more right now.
     pub fn show(&mut self, output: &mut Output, now: Instant) -> bool {
-        self.release_line(output, now);
-        let current = match &self.line_of {
-            Some((attempt, _)) => vec![attempt.clone()],
-            None => self.turns.current(),
-        };
-        let mut more = false;
-        for attempt in current {
-            if self.has_earlier(&attempt) {
-                continue;
+        let Self { place, style, tasks, shown, reading, arrived, lost } = self;
+        tasks.show(output, now, |attempt, Task { name, lines, log }, output| {
+            if log.pieces.is_none() && *reading < MOST_READ {
+                *reading += 1;
+                log.read(place.clone(), arrived.clone());
             }
-            self.read(&attempt);
-            more |= self.show_task(&attempt, output, now);
-            if self.line_of.is_some() {
-                break;
-            }
-        }
-        output.flush_tasks();
-        more
-    }
-
-    /// Whether an earlier run of the same container is not shown to its end.
-    fn has_earlier(&self, attempt: &Attempt) -> bool {
-        let before = self.tasks.range(..attempt).next_back();
-        before.is_some_and(|(other, _)| (&other.pod, &other.container) == (&attempt.pod, &attempt.container))
-    }
-
-    /// Begins to read a log, unless too many are read already.
-    fn read(&mut self, attempt: &Attempt) {
-        let Some(task) = self.tasks.get_mut(attempt).filter(|task| task.pieces.is_none()) else { return };
-        if self.reading == MOST_READ {
-            return;
-        }
-        self.reading += 1;
-        let (sender, pieces) = mpsc::channel(MOST_PIECES);
-        task.pieces = Some(pieces);
-        let state = task.state.subscribe();
-        let reader = LogReader { run: task.run.clone(), state, sender, count: 0, confirms: task.may_restart };
-        let (place, arrived) = (self.place.clone(), self.arrived.clone());
-        tokio::spawn(async move {
-            reader.run(place, &arrived).await;
-            arrived.notify_one();
-        });
-    }
-
-    fn show_task(&mut self, attempt: &Attempt, output: &mut Output, now: Instant) -> bool {
-        let Some(task) = self.tasks.get_mut(attempt) else { return false };
-        let Some(pieces) = &mut task.pieces else { return false };
-        let (mut shown, mut over) = (0, false);
-        while shown < PIECES_AT_ONCE && !over {
-            match pieces.try_recv() {
-                Ok(LogPiece::Text(text)) => {
-                    shown += 1;
-                    show_text(self.style, &task.name, &mut task.lines, &text, output);
+            let received = log.pieces.as_mut()?;
+            let mut turn = Turn { pieces: 0, is_over: false };
+            while turn.pieces < PIECES_AT_ONCE && !turn.is_over {
+                match received.try_recv() {
+                    Ok(LogPiece::Text(text)) => {
+                        turn.pieces += 1;
+                        show_text(*style, name, lines, &text, output);
+                    }
+                    Ok(LogPiece::Lost(reason)) => lost.get_or_insert((0, reason)).0 += 1,
+                    Err(mpsc::error::TryRecvError::Empty) => break,
+                    Err(mpsc::error::TryRecvError::Disconnected) => turn.is_over = true,
                 }
-                Ok(LogPiece::Lost(why)) => self.lost.get_or_insert((0, why)).0 += 1,
-                Err(mpsc::error::TryRecvError::Empty) => break,
-                Err(mpsc::error::TryRecvError::Disconnected) => over = true,
             }
-        }
-        if over {
-            let name = &task.name;
-            task.lines.end(|piece| output.task_line(name, piece, true));
-        }
-        let open_line = task.lines.open_line().is_some() && !output.is_json() && !over;
-        self.line_of = match (&self.line_of, open_line) {
-            (Some((_, since)), true) if shown == 0 => Some((attempt.clone(), *since)),
-            (_, true) => Some((attempt.clone(), now)),
-            _ => None,
-        };
-        if over {
-            self.reading -= 1;
-            self.turns.shown(attempt);
-            self.tasks.remove(attempt);
-            self.shown.insert(attempt.clone());
-        }
-        shown > 0 || over
-    }
-
-    /// Whether other tasks wait for the end of a long line.
-    pub fn holds_line(&self) -> bool {
-        self.line_of.is_some()
-    }
-
-    /// Breaks a long line that does not go on while other tasks wait.
-    fn release_line(&mut self, output: &mut Output, now: Instant) {
-        let Some((attempt, since)) = &self.line_of else { return };
-        if self.turns.current().len() < 2 || now.saturating_duration_since(*since) < LINE_HELD_FOR {
-            return;
-        }
-        if let Some(task) = self.tasks.get_mut(attempt)
-            && let Some(stream) = task.lines.open_line()
-        {
-            task.lines.break_line(stream);
-            output.break_line(stream);
-        }
-        self.line_of = None;
+            if turn.is_over {
+                *reading -= 1;
+                shown.insert(attempt.clone());
+            }
+            Some(turn)
+        })
     }
 
     /// No Job runs any more: shows all that is left. Returns what to tell about logs that cannot be read to their end.
     pub async fn finish(&mut self, output: &mut Output) -> Option<String> {
-        let attempts: Vec<Attempt> = self.tasks.keys().cloned().collect();
-        attempts.iter().for_each(|attempt| self.end(attempt));
-        self.turns.reach(LAST);
+        self.tasks.attempts().iter().for_each(|attempt| self.end(attempt));
+        self.tasks.reach_last();
         let mut silent_since = Instant::now();
-        while !self.turns.is_empty() {
+        while !self.tasks.is_empty() {
             if self.show(output, Instant::now()) {
                 silent_since = Instant::now();
                 continue;
             }
             let left = SILENT_FOR.saturating_sub(silent_since.elapsed());
             if left.is_zero() {
-                let left = self.tasks.len();
+                let left = self.tasks.attempts().len();
                 return Some(format!("the rest of the output of {left} tasks does not come, and is not shown"));
             }
             // A notification that came while nothing waited for it is kept.

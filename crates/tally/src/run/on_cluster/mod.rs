@@ -1,61 +1,53 @@
 //! `tally run --context` and `tally attach`: Jobs that run elsewhere, shown as if they ran here.
 //!
-//! `flags` chooses the cluster, `submit` creates the objects, `watch` follows Jobs and Pods, `logs` reads what tasks print,
-//! `follow` shows everything until the end, `retry` makes the Job that runs failed indexes again. The model, its display,
+//! `flags` chooses the cluster, `submit` creates the objects, `logs` reads what tasks print, `served` follows the Jobs, `retry` makes the Job that runs failed indexes again. The model, its display,
 //! the checks of the input and the exit codes are those of a run on this machine.
 
 mod attach;
 pub mod flags;
-mod follow;
 mod logs;
 mod retry;
+mod served;
 mod submit;
-mod watch;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tally_remote::Remote;
 use tally_runtime::controller::Kind;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::watch::Receiver;
 
 use super::explaining::Explaining;
-use super::follow::display::{DisplayFlags, LogStyle};
+use super::follow::display::DisplayFlags;
 use super::follow::turns::JobOrder;
-use super::follow::{End, display};
-use super::input::check::{self, CheckedObjects, RunsOn};
+use super::follow::{self, End, Reporter};
+use super::input::check::RunsOn;
 use super::input::documents::{Document, Origin};
-use super::input::{each, manifest};
-use super::outcome::{INTERRUPTED, RunError, advice, exit_code};
+use super::outcome::{RunError, advice, exit_code};
 use super::progress::model::Model;
 use super::progress::output::Output;
-use super::progress::screen;
 use super::progress::view::JobText;
 use super::submit::SubmittedJob;
 use super::tui::RunView;
-use super::{Args, Form, View, has_an_order, is_single, lines};
+use super::{Args, View, checked, is_single, lines, until_killed};
 use crate::place::Place;
 use crate::signals::{self, Stop};
+use crate::watch::FollowedJob;
 pub use attach::{AttachArgs, attach};
 use flags::OnInterrupt;
-pub use follow::unreadable;
-use follow::{FollowState, RemoteFollow};
 use logs::{LogPlace, TaskLogs};
-use submit::Requests;
-use watch::FollowedJob;
+use served::ServedJobs;
+use submit::delete;
 
 /// How long a server that cannot be reached is tried again.
 const LOST_FOR: Duration = Duration::from_secs(600);
 
 /// Runs Jobs on a cluster to their end. The result is the exit code.
 pub fn start(args: &Args, documents: Vec<Document>) -> Result<u8, RunError> {
-    block_on(async {
-        let stop = stop()?;
-        let view = new_view(args.form(), args.quiet);
-        until_killed(stop, view, async |stop, view| to_the_end(args, documents, stop, view).await).await
-    })
+    block_on(until_killed(args.form(), args.quiet, killed, async |stop, view| {
+        to_the_end(args, documents, stop, view).await
+    }))
 }
 
 /// What is left behind by requests that only read.
@@ -69,33 +61,10 @@ fn block_on(work: impl Future<Output = Result<u8, RunError>>) -> Result<u8, RunE
     ended
 }
 
-fn stop() -> Result<Receiver<Stop>, RunError> {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let stop = signals::stop(&kinds, INTERRUPTED.into());
-    stop.map_err(|error| RunError::Environment(format!("cannot install signal handlers: {error}")))
-}
-
-fn new_view(form: Form, quiet: bool) -> View {
-    let output = Output::new(form, quiet, screen::this_terminal());
-    View { began: Instant::now(), output, model: Model::default() }
-}
-
-/// The second signal ends this process at any point; what it has created stays.
-async fn until_killed(
-    stop: Receiver<Stop>,
-    mut view: View,
-    work: impl AsyncFnOnce(Receiver<Stop>, &mut View) -> Result<u8, RunError>,
-) -> Result<u8, RunError> {
-    let mut at_once = stop.clone();
-    tokio::select! {
-        biased;
-        Ok(_) = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {
-            view.output.leave();
-            view.output.note("ended at once; the Job may still be there: see `tally ps` and `tally attach`");
-            Ok(INTERRUPTED)
-        }
-        ended = work(stop, &mut view) => ended,
-    }
+/// What this process has created stays.
+fn killed(view: &mut View) {
+    view.output.leave();
+    view.output.note("ended at once; the Job may still be there: see `tally ps` and `tally attach`");
 }
 
 /// The first signal ends what is waited for before there is a Job to follow, and after it has finished. `left`: what may have been done.
@@ -118,17 +87,10 @@ async fn to_the_end(
     stop: Receiver<Stop>,
     view: &mut View,
 ) -> Result<u8, RunError> {
-    let display = args.display();
-    display.check().map_err(RunError::Input)?;
-    args.check_tui()?;
+    let display = args.checked_display()?;
     let place = Arc::new(args.cluster.open()?);
     let Some(remote) = place.remote() else { return Err(RunError::Environment("there is no cluster".to_owned())) };
-    if args.each.is_given(&args.command) && !each::is_used(&documents) {
-        view.output.note("the command has no {}: its words are the same for every line, which is in $TALLY_LINE");
-    }
-    if let Some(flag) = args.flags.wait_without_retries() {
-        view.output.note(&format!("warning: {flag} has no effect: nothing is retried without --retries N"));
-    }
+    args.note_unused_flags(&documents, &mut view.output);
     let documents = match args.again_in_part() {
         Some(asked) => {
             let (documents, told) =
@@ -141,21 +103,11 @@ async fn to_the_end(
         }
         None => documents,
     };
-    let wanted = prepared(args, documents, &place).await?;
-    wanted.warnings.iter().for_each(|warning| view.output.note(&format!("warning: {warning}")));
-    if args.dry_run {
-        let objects: Vec<&Document> = wanted.objects.iter().map(|checked| &checked.document).collect();
-        // The reader may have closed the pipe; that is not an error.
-        let _ = manifest::print(objects.into_iter(), args.form());
-        return Ok(0);
-    }
-    if args.task_output.keep_order {
-        wanted.objects.iter().try_for_each(has_an_order).map_err(RunError::Input)?;
-    }
-    let requests = Requests::new(remote.clone(), &place);
+    let documents = prepared(args, documents, &place)?;
+    let Some(wanted) = checked(args, documents, RunsOn::Cluster, &mut view.output).await? else { return Ok(0) };
     let words = args.cluster.words(place.namespace());
     let left = "the Job may have been created: `tally ps` lists those there are";
-    let submitted = unless_stopped(&stop, left, submit::submit(&requests, &wanted, &words)).await?;
+    let submitted = unless_stopped(&stop, left, submit::submit(&place, &wanted, &words)).await?;
     // A list may be long.
     drop(wanted);
     submitted.notes.iter().for_each(|note| view.output.note(note));
@@ -173,14 +125,13 @@ async fn to_the_end(
         runs_parts: true,
         attach: args.cluster.words(place.namespace()),
         on_interrupt: args.cluster.on_interrupt.unwrap_or_default(),
-        requests: requests.clone(),
     };
     let (ended, jobs) = follower.run(&remote, stop.clone(), view).await?;
     advice(&view.model, &args.flags).iter().for_each(|advice| view.output.note(advice));
     if args.again_in_part().is_some() && ended == End::Finished {
         let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
         let unsaid = "the Jobs have finished; `tally ps` shows whether others are left";
-        let all = async { place.jobs(place.namespace()).await.map_err(unreadable) };
+        let all = async { Ok(place.jobs(place.namespace()).await?) };
         let all = unless_stopped(&stop, unsaid, all).await?;
         let left = super::submit::retry::left(&all, &uids, &args.cluster.words(place.namespace()), true);
         left.iter().for_each(|left| view.output.note(left));
@@ -189,7 +140,7 @@ async fn to_the_end(
         End::Finished if args.cluster.rm => {
             let delete = async {
                 for job in &jobs {
-                    let deleted = requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await;
+                    let deleted = delete(&place, Kind::JOB, &job.namespace, &job.name, &job.uid).await;
                     deleted.unwrap_or_else(|error| view.output.note(&error.to_string()));
                 }
                 Ok(())
@@ -203,7 +154,7 @@ async fn to_the_end(
 }
 
 /// The objects as they are to be created: in their namespaces, with the controller that was asked for.
-async fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> Result<CheckedObjects, RunError> {
+fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> Result<Vec<Document>, RunError> {
     for document in documents.iter_mut().filter(|document| document.resource.namespaced) {
         let given = document.object["metadata"]["namespace"].as_str().unwrap_or_default();
         match (&args.cluster.namespace, given) {
@@ -222,7 +173,7 @@ async fn prepared(args: &Args, mut documents: Vec<Document>, place: &Place) -> R
         let jobs = documents.iter_mut().filter(|document| document.is_job());
         jobs.for_each(|document| document.object["spec"]["managedBy"] = manager.as_str().into());
     }
-    check::check(documents, RunsOn::Cluster).await.map_err(RunError::Input)
+    Ok(documents)
 }
 
 fn tell_created(jobs: &[SubmittedJob], place: &Place, output: &mut Output) {
@@ -250,7 +201,6 @@ struct Follower {
     /// The flags of `tally attach` for the same place.
     attach: String,
     on_interrupt: OnInterrupt,
-    requests: Requests,
 }
 
 impl Follower {
@@ -261,12 +211,7 @@ impl Follower {
         view: &mut View,
     ) -> Result<(End, Vec<SubmittedJob>), RunError> {
         let View { began, output, model } = view;
-        for job in &self.jobs {
-            match &job.part {
-                Some(part) => model.follow_part(&job.namespace, &job.name, &job.uid, part),
-                None => model.follow(&job.namespace, &job.name, &job.uid),
-            }
-        }
+        self.jobs.iter().for_each(|job| model.follow_submitted(job));
         for job in &self.seen {
             model.saw_job(job, began.elapsed());
         }
@@ -286,38 +231,31 @@ impl Follower {
             uid: job.uid.clone(),
         };
         let again = again(&self.jobs, &self.attach);
-        let mut follow = RemoteFollow {
-            place: &self.place,
-            jobs: self.jobs.iter().map(followed).collect(),
+        let tails = self.display.shows_tails(style).then_some(log_place);
+        let jobs = self.jobs.iter().map(followed).collect();
+        let mut source = ServedJobs::new(&self.place, remote, jobs, logs, tails, again.clone());
+        let mut reporter = Reporter {
+            place: self.place.clone(),
             model: &mut *model,
             output: &mut *output,
-            logs,
-            tails: shows_tails(style, &self.display).then_some(log_place),
             began: *began,
             runs_parts: self.runs_parts,
-            again: again.clone(),
             explaining: Explaining::new(self.place.clone()),
             view: self.run_view,
-            state: FollowState::default(),
         };
         // Not in the loop of `follow`: it may block on a reader that does not read its output, and then nothing would be
         // deleted.
-        let ending = tokio::spawn(interrupt(stop.clone(), self.requests, self.jobs.clone(), self.on_interrupt, again));
-        let ended = follow.run(remote, stop.clone(), ending).await;
-        if let Some(mut view) = follow.view.take() {
-            match &ended {
-                Ok((End::Finished, _)) => view.end(stop.clone(), follow.output).await,
-                _ => view.close(follow.output).await,
-            }
-        }
+        let ending =
+            tokio::spawn(interrupt(stop.clone(), self.place.clone(), self.jobs.clone(), self.on_interrupt, again));
+        let ended = follow::follow(&mut source, &mut reporter, &stop, ending).await;
         match ended {
-            Ok((mut ended, told)) => {
+            Ok((mut ended, notes)) => {
                 model.detached = ended == End::Interrupted && self.on_interrupt == OnInterrupt::Detach;
                 if ended == End::Finished {
                     ended = read_failed(&stop, &self.place, &self.jobs, model).await;
                 }
                 output.end(model, began.elapsed(), None);
-                told.iter().for_each(|told| output.note(told));
+                notes.iter().for_each(|note| output.note(note));
                 Ok((ended, self.jobs))
             }
             Err(error) => {
@@ -338,11 +276,6 @@ async fn read_failed(stop: &Receiver<Stop>, place: &Place, jobs: &[SubmittedJob]
     }
 }
 
-/// Lines that have just been shown need not be repeated.
-fn shows_tails(style: LogStyle, display: &display::DisplayFlags) -> bool {
-    !style.is_shown() || display.order.waits() || display.json
-}
-
 /// The command that follows these Jobs again.
 fn again(jobs: &[SubmittedJob], attach: &str) -> String {
     let shown = super::submit::as_shown(jobs);
@@ -350,14 +283,14 @@ fn again(jobs: &[SubmittedJob], attach: &str) -> String {
     format!("tally attach job/{name}{attach}")
 }
 
-/// What Ctrl-C does to the Jobs. Returns what to tell about it.
+/// What Ctrl-C does to the Jobs. Returns what to print about it.
 async fn interrupt(
     mut stop: Receiver<Stop>,
-    requests: Requests,
+    place: Arc<Place>,
     jobs: Vec<SubmittedJob>,
     how: OnInterrupt,
     again: String,
-) -> Vec<String> {
+) -> Result<Vec<String>, RunError> {
     if stop.wait_for(|stop| *stop != Stop::No).await.is_err() {
         // The sender is gone: no stop can be requested any more.
         return std::future::pending().await;
@@ -365,16 +298,16 @@ async fn interrupt(
     if how == OnInterrupt::Detach {
         let several = jobs.iter().any(|job| job.part.is_some());
         let parts = if several { ", which also lets the parts begin that wait" } else { "" };
-        return vec![format!("the Job goes on; follow it again with `{again}`{parts}")];
+        return Ok(vec![format!("the Job goes on; follow it again with `{again}`{parts}")]);
     }
-    let mut told = Vec::new();
+    let mut notes = Vec::new();
     for job in &jobs {
-        told.push(match requests.delete(Kind::JOB, &job.namespace, &job.name, &job.uid).await {
+        notes.push(match delete(&place, Kind::JOB, &job.namespace, &job.name, &job.uid).await {
             Ok(()) => format!("Job {:?} was deleted, and its Pods are being deleted", job.name),
             Err(error) => format!("{error}; delete it with `kubectl delete job {}`", job.name),
         });
     }
-    told
+    Ok(notes)
 }
 
 /// A field of an object as text, or nothing.

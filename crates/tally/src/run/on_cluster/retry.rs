@@ -10,12 +10,10 @@ use tally_core::pod::RETRY_INDEXES_ANNOTATION;
 use tally_remote::{Remote, request};
 
 use super::flags::ClusterFlags;
-use super::follow::unreadable;
 use super::text;
 use crate::place::Place;
-use crate::run::input::documents::{Document, Origin};
+use crate::run::input::documents::Document;
 use crate::run::outcome::RunError;
-use crate::run::submit::jobs;
 use crate::run::submit::retry::{self, Plan, Selection};
 
 /// Takes the index of the task from the list, by its position in it. `1,3-5`: the position 2 is the index 4.
@@ -40,7 +38,7 @@ pub async fn documents(
     (which, name): (Selection, &str),
     flags: &ClusterFlags,
 ) -> Result<(Vec<Document>, String), RunError> {
-    let all = place.jobs(place.namespace()).await.map_err(unreadable)?;
+    let all = place.jobs(place.namespace()).await?;
     let title = format!("namespace {} of {}", place.namespace(), place.title());
     let (mut objects, told) = match retry::plan(&all, name, which, &title)? {
         Plan::Create { jobs, told } => (jobs, told),
@@ -55,9 +53,7 @@ pub async fn documents(
     if !is_tally(remote).await {
         objects.iter_mut().try_for_each(|object| give_indexes(object, which.flag())).map_err(RunError::Input)?;
     }
-    let resource = jobs()?;
-    let document = |object| Document { origin: Origin::Flags, resource, object };
-    Ok((objects.into_iter().map(document).collect(), told))
+    Ok((retry::documents(objects)?, told))
 }
 
 /// Whether the server is `tally up`: its node knows the annotation.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tally_core::after::{self, AfterState};
 use tally_core::indexes::{IndexSet, task_index};
 use tally_core::pod::RETRY_INDEXES_ANNOTATION;
+use tally_node::output::OutputSource;
 
 use crate::run::parts::FIRST_INDEX;
 
@@ -23,6 +24,7 @@ pub struct Metadata {
     pub name: String,
     pub namespace: String,
     pub uid: String,
+    pub creation_timestamp: Option<String>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<Owner>>,
 }
@@ -86,6 +88,7 @@ pub struct PodSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ContainerText {
+    name: String,
     restart_policy: Option<String>,
     resources: Option<Resources>,
 }
@@ -101,6 +104,11 @@ impl PodSpec {
     pub fn may_restart(&self) -> bool {
         let mut containers = self.containers.iter().chain(&self.init_containers);
         self.restart_policy != "Never" || containers.any(|container| container.restart_policy.is_some())
+    }
+
+    /// The name of the first container.
+    pub fn container(&self) -> &str {
+        self.containers.first().map_or("", |container| &container.name)
     }
 
     /// The amounts of each resource that its containers request: all of them must be free at the same time.
@@ -127,8 +135,8 @@ pub struct PodStatus {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ContainerStatus {
-    name: String,
+pub struct ContainerStatus {
+    pub name: String,
     restart_count: u32,
     state: ContainerState,
     last_state: ContainerState,
@@ -138,7 +146,7 @@ struct ContainerStatus {
 #[serde(default)]
 struct ContainerState {
     waiting: Option<Waiting>,
-    running: Option<serde::de::IgnoredAny>,
+    running: Option<Running>,
     terminated: Option<Terminated>,
 }
 
@@ -147,6 +155,12 @@ struct ContainerState {
 pub struct Waiting {
     pub reason: String,
     pub message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Running {
+    started_at: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -166,6 +180,7 @@ pub struct ContainerRun<'a> {
     pub container: &'a str,
     /// How often the container was restarted before.
     pub number: u32,
+    pub started_at: Option<&'a str>,
     /// How it ended. None: it runs.
     pub ended: Option<&'a Terminated>,
     /// The container has been started again since.
@@ -227,9 +242,50 @@ impl JobText {
 }
 
 impl PodText {
+    /// Whose output its containers print, of the Job with this UID.
+    pub fn output_source(&self, job: &str) -> OutputSource {
+        OutputSource {
+            namespace: self.metadata.namespace.as_str().into(),
+            job: job.into(),
+            job_name: "".into(),
+            pod: self.metadata.name.as_str().into(),
+            index: self.metadata.index(),
+            several: self.status.has_several(),
+        }
+    }
+
     /// Only what identifies the Pod.
     pub fn identity(&self) -> Self {
         Self { metadata: self.metadata.clone(), ..Self::default() }
+    }
+}
+
+impl ContainerStatus {
+    /// The runs that have begun: the last two.
+    pub fn runs<'a>(&'a self) -> impl Iterator<Item = ContainerRun<'a>> {
+        let Self { name, restart_count, state, last_state } = self;
+        let run = |number: u32, ended: Option<&'a Terminated>, is_previous| {
+            let started_at = ended.map(|how| &how.started_at).or(state.running.as_ref().map(|it| &it.started_at));
+            let started_at = started_at.and_then(|at| at.as_deref());
+            ContainerRun { container: name, number, started_at, ended, is_previous }
+        };
+        // While a container waits for its restart, the count is still that of the run that ended.
+        let goes_on = state.waiting.is_none();
+        let last = last_state.terminated.as_ref();
+        let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
+        last.into_iter().chain(self.has_begun().then(|| run(*restart_count, state.terminated.as_ref(), false)))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.state.running.is_some() || self.state.terminated.is_some()
+    }
+
+    /// The number of the run that waits to begin, and the reason and the message. None: there is no such run.
+    pub fn next_run(&self) -> Option<(u32, String)> {
+        let restarts = self.restart_count.saturating_add(self.last_state.terminated.is_some().into());
+        let words = self.state.waiting.iter().flat_map(|waiting| [waiting.reason.as_str(), &waiting.message]);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        (!self.has_begun()).then(|| (restarts, words.join(": ")))
     }
 }
 
@@ -242,7 +298,7 @@ impl PodStatus {
         self.containers().count() > 1
     }
 
-    fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+    pub fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.init_container_statuses.iter().chain(&self.container_statuses).flatten()
     }
 
@@ -269,16 +325,7 @@ impl PodStatus {
 
     /// The runs that have begun: the last two of each container.
     pub fn runs(&self) -> impl Iterator<Item = ContainerRun<'_>> {
-        self.containers().flat_map(|status| {
-            let ContainerStatus { name, restart_count, state, last_state } = status;
-            let run = |number: u32, ended, is_previous| ContainerRun { container: name, number, ended, is_previous };
-            // While a container waits for its restart, the count is still that of the run that ended.
-            let goes_on = state.waiting.is_none();
-            let last = last_state.terminated.as_ref();
-            let last = last.map(|how| run(restart_count.saturating_sub(goes_on.into()), Some(how), goes_on));
-            let has_begun = state.running.is_some() || state.terminated.is_some();
-            last.into_iter().chain(has_begun.then(|| run(*restart_count, state.terminated.as_ref(), false)))
-        })
+        self.containers().flat_map(ContainerStatus::runs)
     }
 
     /// Why a container cannot start, if this does not change by itself.

@@ -7,15 +7,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tally_api::options::ListOptions;
 use tally_core::indexes::IndexSet;
 use tally_core::job::HALT_ANNOTATION;
 use tally_core::pod::RETRY_INDEXES_ANNOTATION;
-use tally_registry::{Object, Registry, Target};
 use thiserror::Error;
 
 use super::resume::{GENERATED, is_finished};
 use super::{RunError, jobs};
+use crate::run::input::documents::{Document, Origin};
 use crate::run::input::flags::MOST_UNLIMITED;
 use crate::run::parts::{FIRST_INDEX, ListPart, PARALLELISM, PART_OF};
 use crate::run::progress::view;
@@ -87,11 +86,10 @@ impl From<RetryError> for RunError {
     }
 }
 
-/// All Jobs of a data directory.
-pub fn stored(registry: &Registry) -> Result<Vec<Value>, RunError> {
-    let listing = registry.list(Target::new(jobs()?, "", ""), &ListOptions::default());
-    let listing = listing.map_err(|failure| RunError::Environment(failure.message))?;
-    Ok(listing.items.iter().map(Object::plain).collect())
+/// The Jobs of a plan, to be created.
+pub fn documents(planned: Vec<Value>) -> Result<Vec<Document>, RunError> {
+    let resource = jobs()?;
+    Ok(planned.into_iter().map(|object| Document { origin: Origin::Flags, resource, object }).collect())
 }
 
 fn name_of(job: &Value) -> &str {

@@ -13,6 +13,7 @@ use tally_node::attempts::AttemptRecord;
 
 use super::view::{JobText, PodText};
 use crate::run::parts::{ListPart, ListParts, PartChange};
+use crate::run::submit::SubmittedJob;
 
 /// Number of failures remembered per Job: more than the display shows.
 const FAILURES: usize = 8;
@@ -365,6 +366,13 @@ impl Model {
     }
 
     /// Starts to follow a Job.
+    pub fn follow_submitted(&mut self, job: &SubmittedJob) {
+        match &job.part {
+            Some(part) => self.follow_part(&job.namespace, &job.name, &job.uid, part),
+            None => self.follow(&job.namespace, &job.name, &job.uid),
+        }
+    }
+
     pub fn follow(&mut self, namespace: &str, name: &str, uid: &str) {
         self.by_uid.insert(uid.to_owned(), self.jobs.len());
         self.jobs.push(Job {
@@ -424,16 +432,18 @@ impl Model {
         self.by_uid.iter().filter_map(|(uid, at)| Some((uid.as_str(), *at, self.jobs.get(*at)?.name.as_str())))
     }
 
-    /// The position of a Job, and the first of its indexes that is not done: of the whole list, if it is a part.
-    pub fn first_open(&self, text: &JobText) -> Option<(usize, u32)> {
+    /// The position of a Job, whether it has finished, and the first of its indexes that is not done: of the whole list, if it
+    /// is a part.
+    pub fn first_open(&self, text: &JobText) -> Option<(usize, bool, u32)> {
         let at = *self.by_uid.get(&text.metadata.uid)?;
+        let is_finished = self.jobs.get(at)?.state.is_finished();
         if let Some(list) = self.lists.get(&at) {
-            return Some((at, list.parts.first_open()));
+            return Some((at, is_finished, list.parts.first_open()));
         }
         let (status, limit) = (&text.status, text.spec.completions.unwrap_or(u32::MAX));
         let set = |text: &Option<String>| IndexSet::read_tolerant(text.as_deref().unwrap_or_default(), limit);
         let open = set(&status.completed_indexes).union(&set(&status.failed_indexes)).first_absent_from(0);
-        Some((at, task_index(&open.to_string(), text.metadata.retried()).unwrap_or(u32::MAX)))
+        Some((at, is_finished, task_index(&open.to_string(), text.metadata.retried()).unwrap_or(u32::MAX)))
     }
 
     pub fn job(&self, uid: &str) -> Option<&Job> {

@@ -1,4 +1,4 @@
-//! What the server of a cluster shows of the Jobs that are followed, and of their Pods.
+//! Follows objects of a server: Jobs, their Pods, and what Jobs wait for before they retry.
 //!
 //! The streams are those of the driver, which opens them again when they break, and lists again when the server no longer
 //! has their revision. What they show waits in the [`Inbox`], for every object only the newest state: a reader that is slow,
@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,12 +14,10 @@ use tally_core::backoff::BackoffNotice;
 use tally_core::time::Timestamp;
 use tally_remote::{Remote, Watch, WatchScope};
 use tally_runtime::cache::Meta;
-use tally_runtime::controller::{Call, Controller, Input, Kind, Object, Outbox, Stream};
+use tally_runtime::controller::{Call, Controller, Input, Kind, Metric, Object, Outbox, Stream};
 use tally_runtime::driver::api::{Api, Response, Start, WatchError};
 use tally_runtime::driver::{self, DriverOptions, Observer};
 use tokio::sync::{Notify, oneshot};
-
-use crate::run::progress::view::{JobText, PodText};
 
 /// More Jobs than this in a namespace are not named in the request for their Pods: its address would be too long.
 const MOST_NAMED: usize = 50;
@@ -29,17 +27,24 @@ const MOST_WAITS: usize = 64;
 
 /// The newest state of an object that was not read yet.
 #[derive(Debug, Default)]
-pub struct ObjectNews<T> {
+pub struct Unread {
     /// None: only its deletion is new.
-    pub state: Option<T>,
+    state: Option<Object>,
     pub is_deleted: bool,
 }
 
-/// Why the server cannot be reached, and since when.
+impl Unread {
+    /// None also if it cannot be decoded: such an object is treated as present and unchanged.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        self.state.as_ref()?.read().ok()
+    }
+}
+
+/// Why a stream cannot be followed, and since when.
 #[derive(Clone, Debug)]
 pub struct BrokenStream {
     pub since: Instant,
-    pub why: String,
+    pub reason: String,
     /// The server refuses the request, and will do so again.
     pub is_refused: bool,
 }
@@ -47,59 +52,67 @@ pub struct BrokenStream {
 /// What the streams have shown and was not read yet.
 #[derive(Default)]
 pub struct Inbox {
-    news: Mutex<News>,
+    waiting: Mutex<Waiting>,
     pub changed: Notify,
 }
 
 #[derive(Default)]
-struct News {
-    /// By UID.
-    jobs: BTreeMap<String, ObjectNews<JobText>>,
-    pods: BTreeMap<String, ObjectNews<PodText>>,
+struct Waiting {
+    /// By kind and UID.
+    objects: BTreeMap<&'static str, BTreeMap<String, Unread>>,
     /// What Jobs wait for before they retry, with their UIDs.
-    waits: Vec<(String, BackoffNotice)>,
+    backoffs: Vec<(String, BackoffNotice)>,
     /// By namespace and kind.
     broken: BTreeMap<(String, &'static str), BrokenStream>,
+    /// The attempts to open a stream that have failed since they were read: its kind, and the reason of the last one.
+    failures: BTreeMap<&'static str, String>,
 }
 
 impl Inbox {
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut News)) {
-        change(&mut self.news());
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        change(&mut self.waiting());
         self.changed.notify_one();
     }
 
-    /// Jobs first: the order of tasks is known from them.
-    pub fn take_jobs(&self) -> BTreeMap<String, ObjectNews<JobText>> {
-        std::mem::take(&mut self.news().jobs)
+    /// By UID.
+    pub fn take(&self, kind: Kind) -> BTreeMap<String, Unread> {
+        self.waiting().objects.remove(kind.plural).unwrap_or_default()
     }
 
-    pub fn take_pods(&self) -> BTreeMap<String, ObjectNews<PodText>> {
-        std::mem::take(&mut self.news().pods)
+    fn add_backoff(&self, job: String, notice: BackoffNotice) {
+        self.change(|waiting| {
+            if waiting.backoffs.len() == MOST_WAITS {
+                waiting.backoffs.remove(0);
+            }
+            waiting.backoffs.push((job, notice));
+        });
     }
 
-    pub fn take_waits(&self) -> Vec<(String, BackoffNotice)> {
-        std::mem::take(&mut self.news().waits)
+    pub fn take_backoffs(&self) -> Vec<(String, BackoffNotice)> {
+        std::mem::take(&mut self.waiting().backoffs)
+    }
+
+    pub fn take_failures(&self) -> BTreeMap<&'static str, String> {
+        std::mem::take(&mut self.waiting().failures)
     }
 
     /// The stream that has been broken for the longest time.
     pub fn broken(&self) -> Option<BrokenStream> {
-        self.news().broken.values().min_by_key(|broken| broken.since).cloned()
+        self.waiting().broken.values().min_by_key(|broken| broken.since).cloned()
     }
 }
 
-fn add<T: DeserializeOwned + Default>(to: &mut BTreeMap<String, ObjectNews<T>>, uid: String, object: &[u8]) {
-    // An object that cannot be decoded is treated as present and unchanged.
-    if let Ok(state) = serde_json::from_slice(object) {
-        to.insert(uid, ObjectNews { state: Some(state), is_deleted: false });
+/// What the Job controller of this process has just decided.
+impl Observer for Inbox {
+    fn metric(&self, _: &'static str, metric: &Metric, _: Duration) {
+        if let Metric::BackoffStarted { job, notice } = metric {
+            self.add_backoff(job.to_string(), (**notice).clone());
+        }
     }
-}
-
-fn delete<T: Default>(from: &mut BTreeMap<String, ObjectNews<T>>, uid: &str) {
-    from.entry(uid.to_owned()).or_default().is_deleted = true;
 }
 
 /// An Event of Tally's Job controller (EVENT-12).
@@ -116,9 +129,10 @@ struct EventObject {
     uid: String,
 }
 
-/// Puts what the streams of a namespace show into the inbox. It requests nothing.
+/// Puts what its streams show into the inbox. It requests nothing.
 struct Watcher {
     inbox: Arc<Inbox>,
+    streams: Vec<Stream>,
     /// The UIDs of the objects that are there.
     known: BTreeMap<&'static str, BTreeSet<String>>,
     /// Those of a list that is not complete.
@@ -126,34 +140,30 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn recorded(&self, event: &[u8]) {
-        let Ok(EventText { involved_object, message }) = serde_json::from_slice(event) else { return };
-        let Some(notice) = BackoffNotice::parse(&message) else { return };
-        self.inbox.change(|news| {
-            if news.waits.len() == MOST_WAITS {
-                news.waits.remove(0);
-            }
-            news.waits.push((involved_object.uid, notice));
-        });
+    fn new(inbox: Arc<Inbox>, kinds: impl Iterator<Item = Kind>) -> Self {
+        Self { inbox, streams: kinds.map(Stream::of).collect(), known: BTreeMap::new(), listed: BTreeMap::new() }
     }
 
-    fn applied(&mut self, kind: Kind, object: &Object) {
-        let Some(uid) = Meta::of(object).map(|meta| meta.uid.to_string()) else { return };
+    fn recorded(&self, event: &Object) {
+        let Ok(EventText { involved_object, message }) = event.read() else { return };
+        let Some(notice) = BackoffNotice::parse(&message) else { return };
+        self.inbox.add_backoff(involved_object.uid, notice);
+    }
+
+    fn applied(&mut self, kind: Kind, object: Object) {
+        let Some(uid) = Meta::of(&object).map(|meta| meta.uid.to_string()) else { return };
         if let Some(listed) = self.listed.get_mut(kind.plural) {
             listed.insert(uid.clone());
         }
         self.known.entry(kind.plural).or_default().insert(uid.clone());
-        self.inbox.change(|news| match kind {
-            Kind::JOB => add(&mut news.jobs, uid, object),
-            _ => add(&mut news.pods, uid, object),
-        });
+        let unread = Unread { state: Some(object), is_deleted: false };
+        self.inbox.change(|waiting| drop(waiting.objects.entry(kind.plural).or_default().insert(uid, unread)));
     }
 
     fn deleted(&mut self, kind: Kind, uid: &str) {
         self.known.entry(kind.plural).or_default().remove(uid);
-        self.inbox.change(|news| match kind {
-            Kind::JOB => delete(&mut news.jobs, uid),
-            _ => delete(&mut news.pods, uid),
+        self.inbox.change(|waiting| {
+            waiting.objects.entry(kind.plural).or_default().entry(uid.to_owned()).or_default().is_deleted = true;
         });
     }
 
@@ -172,7 +182,7 @@ impl Controller for Watcher {
     }
 
     fn streams(&self) -> Vec<Stream> {
-        vec![Stream::of(Kind::JOB), Stream::of(Kind::POD), Stream::of(Kind::EVENT)]
+        self.streams.clone()
     }
 
     fn handle(&mut self, input: Input, _: Timestamp, _: &mut Outbox) {
@@ -180,11 +190,11 @@ impl Controller for Watcher {
             Input::Apply(Kind::EVENT, event) => self.recorded(&event),
             Input::Init(Kind::EVENT) | Input::InitDone(Kind::EVENT, _) | Input::Delete(Kind::EVENT, _) => {}
             Input::Init(kind) => drop(self.listed.insert(kind.plural, BTreeSet::new())),
-            Input::Apply(kind, object) => self.applied(kind, &object),
+            Input::Apply(kind, object) => self.applied(kind, object),
             Input::Delete(kind, object) => {
                 if let Some(meta) = Meta::of(&object) {
-                    // Its last state may be news: a Pod that failed and was deleted at once.
-                    self.applied(kind, &object);
+                    // Its last state may not have been read: a Pod that failed and was deleted at once.
+                    self.applied(kind, object);
                     self.deleted(kind, &meta.uid);
                 }
             }
@@ -194,7 +204,7 @@ impl Controller for Watcher {
     }
 }
 
-/// Tells the inbox whether the streams of a namespace can be followed.
+/// Records in the inbox whether the streams can be followed.
 struct StreamHealth {
     inbox: Arc<Inbox>,
     namespace: String,
@@ -203,38 +213,37 @@ struct StreamHealth {
 impl StreamHealth {
     fn is_open(&self, stream: Stream) {
         let key = (self.namespace.clone(), stream.kind.plural);
-        if self.inbox.news().broken.contains_key(&key) {
-            self.inbox.change(|news| drop(news.broken.remove(&key)));
+        if self.inbox.waiting().broken.contains_key(&key) {
+            self.inbox.change(|waiting| drop(waiting.broken.remove(&key)));
         }
     }
 }
 
 impl Observer for StreamHealth {
-    fn stream_broken(&self, _: &'static str, stream: Stream, trouble: &WatchError) {
-        let (why, is_refused) = match trouble {
+    fn stream_broken(&self, _: &'static str, stream: Stream, error: &WatchError) {
+        let (reason, is_refused) = match error {
             // The state is listed again at once.
             WatchError::TooOld => return,
             WatchError::Refused(refusal) => (refusal.message.clone(), matches!(refusal.code, 401 | 403)),
-            WatchError::Broken(why) => (why.clone(), false),
+            WatchError::Broken(reason) => (reason.clone(), false),
         };
         // Events are not needed, and a user may have no right to read them.
         if stream.kind == Kind::EVENT {
             return;
         }
         let key = (self.namespace.clone(), stream.kind.plural);
-        self.inbox.change(|news| {
-            let since = news.broken.get(&key).map_or_else(Instant::now, |known| known.since);
-            news.broken.insert(key, BrokenStream { since, why, is_refused });
+        self.inbox.change(|waiting| {
+            waiting.failures.insert(stream.kind.plural, reason.clone());
+            let since = waiting.broken.get(&key).map_or_else(Instant::now, |known| known.since);
+            waiting.broken.insert(key, BrokenStream { since, reason, is_refused });
         });
     }
 }
 
-/// The API, as far as it is about the followed Jobs of a namespace.
+/// The API, as far as it is about the followed objects.
 struct ScopedApi {
     remote: Remote,
-    jobs: WatchScope,
-    pods: WatchScope,
-    events: WatchScope,
+    scopes: Vec<(Kind, WatchScope)>,
     health: Arc<StreamHealth>,
 }
 
@@ -246,12 +255,9 @@ impl Api for ScopedApi {
     }
 
     async fn follow(&self, stream: Stream, from: Start) -> Result<Watch, WatchError> {
-        let scope = match stream.kind {
-            Kind::JOB => &self.jobs,
-            Kind::EVENT => &self.events,
-            _ => &self.pods,
-        };
-        let opened = self.remote.follow_in(stream, scope, from).await;
+        let scope = self.scopes.iter().find(|(kind, _)| *kind == stream.kind);
+        let scope = scope.map(|(_, scope)| scope.clone()).unwrap_or_default();
+        let opened = self.remote.follow_in(stream, &scope, from).await;
         if opened.is_ok() {
             self.health.is_open(stream);
         }
@@ -269,30 +275,35 @@ pub struct FollowedJob {
 
 /// The streams end when this is dropped.
 pub struct Streams {
-    _stop: Vec<oneshot::Sender<()>>,
+    _stop: oneshot::Sender<()>,
 }
 
-/// Starts to follow these Jobs and their Pods.
-pub fn start(remote: &Remote, jobs: &[FollowedJob], inbox: &Arc<Inbox>) -> Streams {
+/// Follows the objects of these kinds.
+pub fn start(remote: &Remote, scopes: Vec<(Kind, WatchScope)>, inbox: &Arc<Inbox>) -> Streams {
+    let namespace = scopes.first().map(|(_, scope)| scope.namespace.clone()).unwrap_or_default();
+    let health = Arc::new(StreamHealth { inbox: inbox.clone(), namespace });
+    let watcher = Watcher::new(inbox.clone(), scopes.iter().map(|(kind, _)| *kind));
+    let api = ScopedApi { remote: remote.clone(), scopes, health: health.clone() };
+    let options = DriverOptions { events: false, ..DriverOptions::default() };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async move { drop(stopped.await) };
+    tokio::spawn(driver::run(Arc::new(api), vec![Box::new(watcher)], options, health, stopped));
+    Streams { _stop: stop }
+}
+
+/// Follows these Jobs, their Pods, and what they wait for before they retry.
+pub fn follow_jobs(remote: &Remote, jobs: &[FollowedJob], inbox: &Arc<Inbox>) -> Vec<Streams> {
     let mut namespaces: BTreeMap<&str, Vec<&FollowedJob>> = BTreeMap::new();
     jobs.iter().for_each(|job| namespaces.entry(&job.namespace).or_default().push(job));
     let start = |(namespace, jobs): (&str, Vec<&FollowedJob>)| {
-        let health = Arc::new(StreamHealth { inbox: inbox.clone(), namespace: namespace.to_owned() });
-        let api = ScopedApi {
-            remote: remote.clone(),
-            jobs: scope_of_jobs(namespace, &jobs),
-            pods: scope_of_pods(namespace, &jobs),
-            events: scope_of_events(namespace, &jobs),
-            health: health.clone(),
-        };
-        let watcher = Watcher { inbox: inbox.clone(), known: BTreeMap::new(), listed: BTreeMap::new() };
-        let options = DriverOptions { events: false, ..DriverOptions::default() };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async move { drop(stopped.await) };
-        tokio::spawn(driver::run(Arc::new(api), vec![Box::new(watcher)], options, health, stopped));
-        stop
+        let scopes = vec![
+            (Kind::JOB, scope_of_jobs(namespace, &jobs)),
+            (Kind::POD, scope_of_pods(namespace, &jobs)),
+            (Kind::EVENT, scope_of_events(namespace, &jobs)),
+        ];
+        self::start(remote, scopes, inbox)
     };
-    Streams { _stop: namespaces.into_iter().map(start).collect() }
+    namespaces.into_iter().map(start).collect()
 }
 
 fn scope_of_jobs(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
@@ -312,7 +323,7 @@ fn scope_of_events(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
     WatchScope { namespace: namespace.to_owned(), field_selector, ..WatchScope::default() }
 }
 
-fn scope_of_pods(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
+pub fn scope_of_pods(namespace: &str, jobs: &[&FollowedJob]) -> WatchScope {
     let uids: Vec<&str> = jobs.iter().map(|job| job.uid.as_str()).collect();
     let label_selector = match uids.as_slice() {
         [only] => format!("batch.kubernetes.io/controller-uid={only}"),
@@ -329,6 +340,7 @@ mod tests {
     use tally_core::ids::Revision;
 
     use super::*;
+    use crate::run::progress::view::PodText;
 
     fn pod(uid: &str, phase: &str) -> Object {
         json!({"metadata": {"name": uid, "uid": uid}, "status": {"phase": phase}}).to_string().into()
@@ -336,30 +348,30 @@ mod tests {
 
     fn watcher() -> (Watcher, Arc<Inbox>) {
         let inbox = Arc::new(Inbox::default());
-        (Watcher { inbox: inbox.clone(), known: BTreeMap::new(), listed: BTreeMap::new() }, inbox)
+        (Watcher::new(inbox.clone(), [Kind::POD].into_iter()), inbox)
     }
 
-    fn tell(watcher: &mut Watcher, input: Input) {
+    fn handle(watcher: &mut Watcher, input: Input) {
         watcher.handle(input, Timestamp::from_millis(0), &mut Outbox::default());
     }
 
     /// `uid phase`, with a minus sign if it was deleted.
     fn taken(inbox: &Inbox) -> Vec<String> {
-        let text = |(uid, news): (String, ObjectNews<PodText>)| {
-            let phase = news.state.map(|pod| pod.status.phase).unwrap_or_default();
-            format!("{}{uid} {phase}", if news.is_deleted { "-" } else { "" })
+        let text = |(uid, unread): (String, Unread)| {
+            let phase = unread.read::<PodText>().map(|pod| pod.status.phase).unwrap_or_default();
+            format!("{}{uid} {phase}", if unread.is_deleted { "-" } else { "" })
         };
-        inbox.take_pods().into_iter().map(text).collect()
+        inbox.take(Kind::POD).into_iter().map(text).collect()
     }
 
     #[test]
     fn only_the_newest_state_of_an_object_waits() {
         let (mut watcher, inbox) = watcher();
-        tell(&mut watcher, Input::Apply(Kind::POD, pod("a", "Pending")));
-        tell(&mut watcher, Input::Apply(Kind::POD, pod("a", "Running")));
-        tell(&mut watcher, Input::Apply(Kind::POD, pod("b", "Running")));
+        handle(&mut watcher, Input::Apply(Kind::POD, pod("a", "Pending")));
+        handle(&mut watcher, Input::Apply(Kind::POD, pod("a", "Running")));
+        handle(&mut watcher, Input::Apply(Kind::POD, pod("b", "Running")));
         assert_eq!(taken(&inbox), ["a Running", "b Running"]);
-        tell(&mut watcher, Input::Delete(Kind::POD, pod("a", "Failed")));
+        handle(&mut watcher, Input::Delete(Kind::POD, pod("a", "Failed")));
         assert_eq!(taken(&inbox), ["-a Failed"], "its failure is not lost");
         assert_eq!(taken(&inbox), [""; 0]);
     }
@@ -368,9 +380,9 @@ mod tests {
     fn what_a_new_list_does_not_have_was_deleted() {
         let (mut watcher, inbox) = watcher();
         let list = |watcher: &mut Watcher, uids: &[&str]| {
-            tell(watcher, Input::Init(Kind::POD));
-            uids.iter().for_each(|uid| tell(watcher, Input::Apply(Kind::POD, pod(uid, "Running"))));
-            tell(watcher, Input::InitDone(Kind::POD, Revision(5)));
+            handle(watcher, Input::Init(Kind::POD));
+            uids.iter().for_each(|uid| handle(watcher, Input::Apply(Kind::POD, pod(uid, "Running"))));
+            handle(watcher, Input::InitDone(Kind::POD, Revision(5)));
         };
         list(&mut watcher, &["a", "b"]);
         assert_eq!(taken(&inbox), ["a Running", "b Running"]);
