@@ -85,6 +85,8 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 const WRITTEN_WITHIN: Duration = Duration::from_millis(20);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
+/// The error of a disk that cannot be read or written.
+const EIO: i32 = 5;
 /// How much must be free for a disk not to be full: enough for a few groups.
 const ROOM: usize = 1024 * 1024;
 
@@ -107,7 +109,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    fn new(place: &StoreDirectory<'_>, options: StoreOptions, log: Log, sizes: (u64, u64), head: Head, lock: File) -> Self {
+    fn new(
+        place: &StoreDirectory<'_>,
+        options: StoreOptions,
+        log: Log,
+        sizes: (u64, u64),
+        head: Head,
+        lock: File,
+    ) -> Self {
         let (state, logs) = sizes;
         let mut disk = Self {
             merge: None,
@@ -145,12 +154,15 @@ impl Disk {
                     self.logs -= merged;
                     self.merge_at = self.enough();
                 }
-                // There may be room later, and the logs are all there.
-                Err(Fault::Io(error)) if is_full(&error) => self.postpone(),
-                Err(Fault::Stopped) => {}
-                Err(Fault::Io(error)) => self.damaged = Some(format!("the logs cannot be merged: {error}")),
+                Err(Fault::Io(error)) if is_broken(&error) => {
+                    self.damaged = Some(format!("the logs cannot be merged: {error}"));
+                }
+                // The logs are all there. Later there may be room, or descriptors.
+                Err(Fault::Io(_) | Fault::Stopped) => self.postpone(),
                 Err(Fault::Damaged(what)) => self.damaged = Some(what),
-                Err(Fault::Newer { .. }) => self.damaged = Some("a log has another format than it was written with".into()),
+                Err(Fault::Newer { .. }) => {
+                    self.damaged = Some("a log has another format than it was written with".into())
+                }
             }
         }
         if self.merge.is_none() && self.logs >= self.merge_at {
@@ -164,6 +176,7 @@ impl Disk {
 
     fn begin_merge(&mut self) -> std::io::Result<()> {
         let dir = self.log_dir();
+        // A log that was only begun does not count.
         let next = Log::create(&dir, self.log.number + 1)?;
         let mut last = std::mem::replace(&mut self.log, next);
         let logs = self.logs;
@@ -188,8 +201,10 @@ impl Disk {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
-    BackendError::io(error, String::new()).disk_full
+/// Whether a file that was written is gone, or the disk cannot read it.
+fn is_broken(error: &std::io::Error) -> bool {
+    let kinds = [ErrorKind::NotFound, ErrorKind::InvalidData, ErrorKind::UnexpectedEof];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(EIO)
 }
 
 impl BackendError {
@@ -229,7 +244,8 @@ impl Backend for Disk {
     /// a failed sync the operating system may have dropped pages that it still shows. Then everything is read, as at a start,
     /// and compared with the account. So the next write follows the last acknowledged one, as it does in memory.
     fn recover(&mut self, acknowledged: &Account) -> Result<(), BackendError> {
-        self.merge = None;
+        let was_merging = self.merge.take().is_some();
+        remove_stale(&self.log_dir());
         self.find_room()?;
         let cut = self.log.cut();
         cut.map_err(|error| BackendError::if_full(&error, format!("cutting off the failed write: {error}")))?;
@@ -257,8 +273,11 @@ impl Backend for Disk {
         self.head = Head::open(&place.head(), mark)
             .map_err(|error| BackendError::io(&error, format!("writing the head: {error}")))?;
         (self.state, self.logs) = (contents.state, contents.logs);
-        // A merge makes room, and there is some for it now.
+        // A merge makes room, if there is enough for it: that which was under way may have been what filled the disk.
         self.merge_at = self.logs.min(self.enough());
+        if was_merging {
+            self.postpone();
+        }
         Ok(())
     }
 
@@ -282,20 +301,29 @@ pub(crate) fn open(dir: &Path, options: StoreOptions, opener: Opener) -> Result<
         }
         Found::Unreadable => return Err(place.damaged("the file `head` cannot be read")),
         Found::Newer(found) => return Err(place.newer(found, head::FORMAT)),
-        Found::Mark(mark) if mark.made && mark.format < head::FORMAT => place.convert(options)?,
+        Found::Mark(mark) if mark.made && mark.format < head::FORMAT => place.convert(options).inspect_err(|_| {
+            let _ = std::fs::remove_dir_all(place.log());
+        })?,
         Found::Mark(mark) if mark.made => mark,
         Found::Nothing | Found::Mark(_) => return place.make(lock, options),
     };
     let (state, contents) = place.load(&mark, options)?;
-    let log = Log::open(&place.log(), contents.last, contents.whole);
-    let log = log.map_err(|error| place.io("cut off an unfinished write", error))?;
-    // What a crash has left. It does not count, and need not go.
-    let stale = log::files(&place.log()).map(|files| files.stale).unwrap_or_default();
-    stale.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    let mut log = Log::open(&place.log(), &contents).map_err(|error| place.io("cut off an unfinished write", error))?;
+    if state.revision > mark.revision {
+        // The process that wrote this group had not acknowledged it. Perhaps its sync had failed.
+        log.write_again(contents.newest).map_err(|error| place.io("write the last group again", error))?;
+    }
+    remove_stale(&place.log());
     let _ = std::fs::remove_dir_all(place.engine());
     let mark = Mark::made(state.revision);
     let head = Head::open(&place.head(), mark).map_err(|error| place.io("write the head", error))?;
     Ok((state, Disk::new(&place, options, log, (contents.state, contents.logs), head, lock)))
+}
+
+/// Removes what a crash has left. It does not count, and need not go.
+fn remove_stale(log: &Path) {
+    let stale = log::files(log).map(|files| files.stale).unwrap_or_default();
+    stale.iter().for_each(|path| drop(std::fs::remove_file(path)));
 }
 
 /// Whether the store in `dir` has the form of an earlier version.
@@ -484,7 +512,7 @@ impl StoreDirectory<'_> {
     /// Converts a store of an earlier version. Until the head says so, it is the store of that version.
     fn convert(&self, options: StoreOptions) -> Result<Mark, OpenError> {
         let found = salvage::read(self.dir)?;
-        if !found.is_sound() {
+        if !found.can_be_used() {
             return Err(self.damaged(found.first_damage()));
         }
         self.clear_log()?;

@@ -69,6 +69,10 @@ pub(crate) fn find(path: &Path) -> std::io::Result<Found> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(error),
     };
+    // It was created, and a crash came before it was written.
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(Found::Nothing);
+    }
     let slots = bytes.chunks(SLOT as usize).map(|slot| slot.get(..SLOT_LEN).unwrap_or(slot));
     let newer = slots.clone().filter(|slot| slot.starts_with(MAGIC)).filter_map(|slot| slot.get(7)).max();
     if let Some(&newer) = newer.filter(|&&format| format > FORMAT) {

@@ -264,7 +264,7 @@ impl Store {
             },
         };
         match (salvage::inspect(dir), error) {
-            (Ok(found), _) if found.is_sound() => {
+            (Ok(found), _) if found.can_be_used() => {
                 Ok(Store { shared: Arc::new(Shared::new(found.into_state(options))), writer: None })
             }
             (Ok(found), _) => Err(OpenError::Damaged { path: dir.into(), what: found.first_damage() }),

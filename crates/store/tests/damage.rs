@@ -449,3 +449,98 @@ fn writes_of_one_group_to_one_key_are_read_back_as_the_last_of_them() {
 fn trimmed(bytes: &[u8]) -> Vec<u8> {
     bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)].to_vec()
 }
+
+/// A roll to the next log failed, or was killed, and the log before it was continued: its torn end is at the end.
+#[test]
+fn a_torn_write_before_a_log_that_was_only_begun_is_cut_off() {
+    let Picture { mut files, states } = picture(1 << 20, 5, 300);
+    files.insert("head".into(), head(true, FIRST + 4));
+    let path = last_log(&files);
+    let torn = files[&path].len() - 100;
+    files.get_mut(&path).unwrap().truncate(torn);
+    for begun in [&b""[..], b"tallylg\x01"] {
+        files.insert("log/2.log".into(), begun.to_vec());
+        assert_eq!(open_files(&files, "a torn end").unwrap(), states[4]);
+        assert!(tally_store::salvage::inspect(write_all(&files).path()).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn a_head_that_was_created_and_not_written_is_no_store() {
+    for bytes in [vec![], vec![0; 8192]] {
+        let files = Files::from([("head".into(), bytes)]);
+        assert_eq!(open_files(&files, "just created").unwrap(), []);
+    }
+}
+
+#[test]
+fn a_missing_group_is_noticed_although_its_objects_were_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    let path = dir.path().join("log/1.log");
+    let mut ends = Vec::new();
+    let mut there = None;
+    for _ in 0..4 {
+        let expect = there.map_or(Expect::Absent, Expect::At);
+        there = Some(commit(&store, put("pods/a/1", expect, "x")).unwrap().revision);
+        ends.push(trimmed(&fs::read(&path).unwrap()).len());
+    }
+    drop(store);
+    let log = fs::read(&path).unwrap();
+    fs::write(&path, [&log[..ends[0]], &log[ends[1]..]].concat()).unwrap();
+    assert!(!tally_store::salvage::inspect(dir.path()).unwrap().is_sound());
+    assert!(matches!(open(dir.path()), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn a_file_with_another_name_is_no_log_and_one_with_a_great_number_is_damage() {
+    for (name, refused) in
+        [("01.log", false), ("+1.log", false), ("x.log", false), ("18446744073709551615.state", true)]
+    {
+        let Picture { mut files, states } = picture(1 << 20, 5, 20);
+        files.insert(Path::new("log").join(name), Vec::new());
+        let opened = open(write_all(&files).path());
+        match refused {
+            true => assert!(matches!(opened, Err(OpenError::Damaged { .. })), "{name}"),
+            false => assert_eq!(&opened.unwrap(), states.last().unwrap(), "{name}"),
+        }
+    }
+}
+
+/// Files that were removed by merges come back, as after a power cut that loses what was done to the directory.
+#[test]
+fn logs_that_were_merged_do_not_count_whichever_of_them_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), StoreOptions { merge_bytes: 8 * 1024, ..StoreOptions::default() }).unwrap();
+    let mut seen = Files::new();
+    for step in 0..200 {
+        let key = format!("pods/a/{}", step % 7);
+        let write = match store.get(&key) {
+            None => put(&key, Expect::Absent, &"x".repeat(900)),
+            Some(there) if step % 3 == 0 => delete(&key, there.revision, "gone"),
+            Some(there) => put(&key, Expect::At(there.revision), &"y".repeat(900)),
+        };
+        commit(&store, write).unwrap();
+        for item in fs::read_dir(dir.path().join("log")).unwrap() {
+            let path = item.unwrap().path();
+            // A merge may remove it meanwhile.
+            seen.extend(fs::read(&path).map(|bytes| (path, bytes)));
+        }
+    }
+    let content = dump(&store);
+    drop(store);
+    seen.retain(|path, _| !path.exists());
+    assert!(seen.len() > 4, "{} files were merged", seen.len());
+    let mut random = 7_u64;
+    for _ in 0..20 {
+        for (path, bytes) in &seen {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if random >> 63 == 0 {
+                fs::write(path, bytes).unwrap();
+            }
+        }
+        assert!(tally_store::salvage::inspect(dir.path()).unwrap().is_sound());
+        let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+        assert_eq!(dump(&store), content);
+    }
+}

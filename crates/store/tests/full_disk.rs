@@ -228,3 +228,57 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// The disk is full when the next log is begun, the writer goes on with the log that it has, and is torn off there.
+#[test]
+fn a_disk_that_is_full_when_a_log_is_begun_blocks_no_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(dir.path(), "size=24m") else { return };
+    let (data, filler) = (dir.path().join("store"), dir.path().join("filler"));
+    let options = StoreOptions { merge_bytes: 1024 * 1024, ..StoreOptions::default() };
+    let store = Store::open(&data, options).unwrap();
+    for step in 0.. {
+        if step == 325 {
+            // Just before the next log.
+            fill(&filler);
+        }
+        if commit(&store, put(&format!("pods/a/{step}"), Expect::Absent, &"x".repeat(2900))).is_err() {
+            break;
+        }
+    }
+    assert!(data.join("log/2.log").exists(), "the next log was begun");
+    let (content, revision) = (dump(&store), store.revision());
+    drop(store);
+    fs::remove_file(&filler).unwrap();
+    let store = Store::open(&data, options).unwrap();
+    assert_eq!((dump(&store), store.revision()), (content, revision));
+}
+
+/// A merge fills the disk: what it has written goes, and it is not tried again at once.
+#[test]
+fn a_merge_that_has_no_room_does_not_keep_the_disk_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(dir.path(), "size=17m") else { return };
+    let data = dir.path().join("store");
+    let options = StoreOptions { merge_bytes: 9 * 1024 * 1024, ..StoreOptions::default() };
+    let store = Store::open(&data, options).unwrap();
+    let change = |key: &str, size: usize| {
+        let expect = store.get(key).map_or(Expect::Absent, |entry| Expect::At(entry.revision));
+        commit(&store, put(key, expect, &"x".repeat(size)))
+    };
+    // Nine MiB of objects, and the merge of them takes as much again. Then small changes.
+    (0..1100).for_each(|step| drop(change(&format!("pods/a/{step}"), 8000)));
+    let (mut taken, mut refused) = (0, 0);
+    while taken < 500 {
+        match change("pods/b/1", 1000) {
+            Ok(_) => taken += 1,
+            Err(_) => {
+                refused += 1;
+                wait_for("room", || store.poisoned().is_none());
+            }
+        }
+    }
+    assert!(refused <= 2, "{refused} times refused");
+    let left = fs::read_dir(data.join("log")).unwrap().map(|item| item.unwrap().path());
+    assert_eq!(left.filter(|path| path.extension().is_some_and(|it| it == "new")).count(), 0);
+}

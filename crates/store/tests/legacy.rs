@@ -156,3 +156,13 @@ fn a_damaged_store_of_the_first_format_is_refused_or_the_damage_does_not_matter(
     println!("{refused} refused, {harmless} harmless");
     assert!(refused > 3 * harmless, "{refused} refused, {harmless} harmless");
 }
+
+#[test]
+fn one_copy_of_the_head_is_enough() {
+    for at in [20, 4096 + 20] {
+        let mut files = fixture();
+        let content = readable(write_all(&files).path());
+        files.get_mut(Path::new("head")).unwrap()[at] ^= 1;
+        assert_eq!(open(write_all(&files).path()).unwrap(), content);
+    }
+}

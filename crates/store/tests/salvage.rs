@@ -299,7 +299,8 @@ fn a_store_of_a_newer_version_is_refused_by_all_who_open_it() {
 #[test]
 fn a_record_of_a_newer_version_is_refused_by_all_who_open_it() {
     let group = |account: Vec<u8>, record: &[u8]| {
-        let item = [&b"p"[..], &8_u16.to_le_bytes(), &(record.len() as u32).to_le_bytes(), b"pods/a/1", record].concat();
+        let item =
+            [&b"p"[..], &8_u16.to_le_bytes(), &(record.len() as u32).to_le_bytes(), b"pods/a/1", record].concat();
         let mut group = [&account[..], &(item.len() as u32).to_le_bytes(), &item].concat();
         group.extend(xxh3_64(&group).to_le_bytes());
         group

@@ -106,7 +106,7 @@ impl Broken<'_> {
 /// Takes what is sound in a damaged part. `before`: the number of the batch before it.
 fn damaged(broken: &Broken<'_>, before: Option<u64>, found: &mut Findings) {
     found.damage(broken.path, Some(broken.at as u64), "is damaged");
-    let seqno = before.unwrap_or(found.seqno) + 1;
+    let seqno = before.unwrap_or(found.seqno).saturating_add(1);
     let bytes = &broken.bytes;
     let mut at = 0;
     while at < bytes.len() {

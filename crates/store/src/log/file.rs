@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{GroupBuffer, HEADER_LEN, Name};
+use super::{Contents, GroupBuffer, HEADER_LEN, Name};
 use crate::backend::Account;
 
 /// How the name of a state ends that is not complete.
@@ -41,14 +41,24 @@ impl Log {
     }
 
     /// Goes on with a log, and removes what is behind its last whole group.
-    pub fn open(dir: &Path, number: u64, whole: u64) -> io::Result<Self> {
+    pub fn open(dir: &Path, contents: &Contents) -> io::Result<Self> {
+        let Contents { last: number, whole, .. } = *contents;
         if whole < HEADER_LEN as u64 {
             return Self::create(dir, number);
         }
-        let file = OpenOptions::new().write(true).open(Name::log(number).path(dir))?;
+        let file = OpenOptions::new().read(true).write(true).open(Name::log(number).path(dir))?;
         let mut log = Self { file, number, whole, allocated: whole };
         log.cut()?;
         Ok(log)
+    }
+
+    /// Writes what is there from `at` on once more. After a failed sync the operating system may show what is not on the disk, and
+    /// will not write it by itself.
+    pub fn write_again(&mut self, at: u64) -> io::Result<()> {
+        let mut bytes = vec![0; self.whole.saturating_sub(at) as usize];
+        self.file.read_exact_at(&mut bytes, at)?;
+        self.file.write_all_at(&bytes, at)?;
+        self.file.sync_all()
     }
 
     /// Removes what is behind the last whole group.
@@ -85,6 +95,7 @@ pub(crate) struct StateWriter {
     account: Account,
     written: u64,
     unsynced: usize,
+    is_complete: bool,
 }
 
 impl StateWriter {
@@ -95,7 +106,16 @@ impl StateWriter {
         file.write_all(&name.header())?;
         let account = Account { revision, follows: revision, objects: 0, digest: 0 };
         let written = HEADER_LEN as u64;
-        Ok(Self { file, dir: dir.into(), number, group: GroupBuffer::new(), account, written, unsynced: 0 })
+        Ok(Self {
+            file,
+            dir: dir.into(),
+            number,
+            group: GroupBuffer::new(),
+            account,
+            written,
+            unsynced: 0,
+            is_complete: false,
+        })
     }
 
     /// Adds an object; `sum` is the checksum in its record.
@@ -130,8 +150,18 @@ impl StateWriter {
         self.write()?;
         self.file.sync_all()?;
         std::fs::rename(unfinished(&self.dir, self.number), Name::state(self.number).path(&self.dir))?;
+        self.is_complete = true;
         sync_directory(&self.dir)?;
         Ok(self.written)
+    }
+}
+
+/// A state that was given up takes no room.
+impl Drop for StateWriter {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let _ = std::fs::remove_file(unfinished(&self.dir, self.number));
+        }
     }
 }
 

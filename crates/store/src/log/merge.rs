@@ -82,8 +82,9 @@ fn merge(dir: &Path, up_to: u64, stop: &AtomicBool) -> Result<u64, Fault> {
         return Err(wrong());
     }
     let length = state.finish()?;
-    for name in files(dir)?.stale {
-        let _ = std::fs::remove_file(name);
+    // What cannot be removed now does not count, and goes later.
+    for path in files(dir).map(|files| files.stale).unwrap_or_default() {
+        let _ = std::fs::remove_file(path);
     }
     Ok(length)
 }

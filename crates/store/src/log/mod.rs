@@ -42,6 +42,8 @@ pub(crate) const ACCOUNT_LEN: usize = 48;
 /// The account and the length of the items.
 const GROUP_HEADER: usize = ACCOUNT_LEN + 4;
 const SUM_LEN: usize = 8;
+/// More than a log has that was only begun: a header, and zeros.
+const BEGUN: usize = 1024 * 1024;
 /// More than any group has: the writer's limit of 8 MiB, or a single larger object, and what is around them.
 pub(crate) const LARGEST_GROUP: usize = 16 * 1024 * 1024;
 
@@ -78,11 +80,13 @@ impl Name {
 
     fn parse(path: &Path) -> Option<Self> {
         let number = path.file_stem()?.to_str()?.parse().ok()?;
-        match path.extension()?.to_str()? {
-            "log" => Some(Self::log(number)),
-            "state" => Some(Self::state(number)),
-            _ => None,
-        }
+        let name = match path.extension()?.to_str()? {
+            "log" => Self::log(number),
+            "state" => Self::state(number),
+            _ => return None,
+        };
+        // There are other ways to write a number.
+        (name.path(path.parent()?) == path).then_some(name)
     }
 
     fn header(self) -> [u8; HEADER_LEN] {
@@ -92,6 +96,17 @@ impl Name {
         let sum = xxh3_64(&header[..16]);
         header[16..].copy_from_slice(&sum.to_le_bytes());
         header
+    }
+
+    /// Whether nothing follows the header, which may be incomplete.
+    fn was_only_begun(self, dir: &Path) -> io::Result<bool> {
+        let file = File::open(self.path(dir))?;
+        if file.metadata()?.len() > BEGUN as u64 {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        file.take(BEGUN as u64).read_to_end(&mut bytes)?;
+        Ok(newer_file(&bytes, self).is_none() && bytes.iter().skip(HEADER_LEN).all(|byte| *byte == 0))
     }
 
     /// Whether these are the first bytes of this file.
@@ -130,14 +145,31 @@ pub(crate) fn files(dir: &Path) -> io::Result<Files> {
 }
 
 impl Files {
+    /// The last log that has groups: a crash, or a full disk, may leave logs behind it that were only begun. If none has, the
+    /// first one.
+    pub fn last(&self, dir: &Path) -> io::Result<Option<Name>> {
+        let mut logs = self.current.iter().filter(|name| name.kind == Kind::Log);
+        let first = logs.next().copied();
+        for &name in logs.rev() {
+            if !name.was_only_begun(dir)? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(first)
+    }
+
     /// The first log that should be there and is not.
     pub fn missing(&self) -> Option<Name> {
-        let mut next = self.current.first().filter(|first| first.kind == Kind::State).map_or(1, |state| state.number + 1);
+        let mut next = self
+            .current
+            .first()
+            .filter(|first| first.kind == Kind::State)
+            .map_or(1, |state| state.number.saturating_add(1));
         for log in self.current.iter().filter(|name| name.kind == Kind::Log) {
             if log.number != next {
                 return Some(Name::log(next));
             }
-            next += 1;
+            next = next.saturating_add(1);
         }
         self.current.iter().all(|name| name.kind == Kind::State).then_some(Name::log(next))
     }
@@ -251,15 +283,20 @@ pub(crate) struct Group<'a> {
 impl<'a> Group<'a> {
     /// The group at the beginning of these bytes, if its checksum is correct.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let length = group_length(bytes.get(..GROUP_HEADER)?)?;
+        let header = bytes.get(..GROUP_HEADER)?;
+        let length = group_length(header)?;
+        let account = decode_account(&header[..ACCOUNT_LEN]);
+        // Before the rest is read: it may be long.
+        if account.is_none() && newer_account(header).is_none() {
+            return None;
+        }
         let (group, sum) = bytes.get(..length)?.split_at(length - SUM_LEN);
         if xxh3_64(group).to_le_bytes() != sum {
             return None;
         }
-        let (account, items) = (decode_account(&group[..ACCOUNT_LEN]), &group[GROUP_HEADER..]);
-        // Nobody but a newer version writes a correct checksum over something else.
-        let is_known = account.is_some() && items_end(items) == items.len();
-        (is_known || newer_account(group).is_some()).then_some(Self { account, items, length })
+        let items = &group[GROUP_HEADER..];
+        // What a newer version writes has a correct checksum, too.
+        (account.is_none() || items_end(items) == items.len()).then_some(Self { account, items, length })
     }
 }
 
@@ -351,16 +388,23 @@ impl Reader {
     }
 
     fn rest(&mut self) -> io::Result<Rest> {
+        const MOST: usize = 2 * LARGEST_GROUP;
         let mut rest = Vec::new();
         self.file.seek(SeekFrom::Start(self.whole))?;
-        // A little more than a group can be, to notice that it is more. What is preallocated is less.
-        self.file.by_ref().take(2 * LARGEST_GROUP as u64).read_to_end(&mut rest)?;
-        let read = self.whole + rest.len() as u64;
-        let mut rest = Rest::new(self.whole, &rest);
-        if read < self.length {
-            rest.end = self.length;
+        // More than a group can be, to notice that it is more.
+        self.file.by_ref().take(MOST as u64).read_to_end(&mut rest)?;
+        let mut found = Rest::new(self.whole, &rest);
+        let (mut at, mut piece) = (self.whole + rest.len() as u64, vec![0; 64 * 1024]);
+        loop {
+            let read = self.file.read(&mut piece)?;
+            if read == 0 {
+                return Ok(found);
+            }
+            if let Some(last) = piece[..read].iter().rposition(|byte| *byte != 0) {
+                found.end = at + last as u64 + 1;
+            }
+            at += read as u64;
         }
-        Ok(rest)
     }
 }
 
@@ -379,8 +423,9 @@ pub(crate) struct Contents {
     pub state: u64,
     /// The bytes of the logs after it.
     pub logs: u64,
-    /// The last log, and where the next group goes.
+    /// The log that is written on, where its last group begins, and where the next one goes.
     pub last: u64,
+    pub newest: u64,
     pub whole: u64,
     /// An unfinished group follows there.
     pub unfinished: Option<Rest>,
@@ -398,22 +443,27 @@ pub(crate) fn read(
         return Err(Fault::Damaged(format!("{} is missing", missing.path(dir).display())));
     }
     let account = Account { revision: FIRST, follows: FIRST, objects: 0, digest: 0 };
-    let mut found = Contents { account, state: 0, logs: 0, last: 0, whole: 0, unfinished: None };
-    let last = files.current.last().copied();
+    let mut found = Contents { account, state: 0, logs: 0, last: 0, newest: 0, whole: 0, unfinished: None };
+    let last = files.last(dir)?;
+    // What follows was only begun.
+    files.current.retain(|name| last.is_none_or(|last| *name <= last));
     for &name in &files.current {
         let broken = |at: u64| Fault::Damaged(format!("{} is broken at byte {at}", name.path(dir).display()));
-        let is_last = Some(name) == last && name.kind == Kind::Log;
+        let is_last = Some(name) == last;
         let Some(mut reader) = Reader::open(dir, name)? else {
-            // A crash before its first group was written. Its place is taken by a new one.
-            let bytes = std::fs::read(name.path(dir))?;
-            let has_groups = bytes.iter().skip(HEADER_LEN).any(|byte| *byte != 0);
-            if !is_last || has_groups {
-                let newer = newer_file(&bytes, name).map(|(found, known)| Fault::Newer { found, known });
-                return Err(newer.unwrap_or_else(|| broken(0)));
+            let mut header = Vec::new();
+            File::open(name.path(dir))?.take(HEADER_LEN as u64).read_to_end(&mut header)?;
+            if let Some((found, known)) = newer_file(&header, name) {
+                return Err(Fault::Newer { found, known });
             }
-            (found.last, found.whole) = (name.number, 0);
+            // A crash before its first group was written. Its place is taken by a new one.
+            if !is_last || !name.was_only_begun(dir)? {
+                return Err(broken(0));
+            }
+            (found.last, found.newest, found.whole) = (name.number, 0, 0);
             continue;
         };
+        let mut newest = reader.whole;
         let mut is_complete = name.kind == Kind::Log;
         loop {
             let begins = reader.whole;
@@ -434,13 +484,14 @@ pub(crate) fn read(
                 visit(Place { file: name, at: begins + at as u64 }, &item)?;
             }
             found.account = account;
+            newest = begins;
         }
         let rest = reader.rest()?;
         match name.kind {
             Kind::State => found.state = reader.whole,
             Kind::Log => {
                 found.logs += reader.whole;
-                (found.last, found.whole) = (name.number, reader.whole);
+                (found.last, found.newest, found.whole) = (name.number, newest, reader.whole);
             }
         }
         if !is_complete || !rest.is_empty() {

@@ -31,10 +31,16 @@ pub fn read(dir: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings
     if files.current.first().is_some_and(|first| first.kind == Kind::Log) {
         found.take_account(Account { revision: FIRST, follows: FIRST, objects: 0, digest: 0 });
     }
-    let last = files.current.last().copied();
+    let last = files.last(dir)?.or(files.current.last().copied());
+    // The revision that the next group follows, if what is before it could be read.
+    let mut follows = Some(FIRST);
     // At the end of the last file: perhaps a group that was never acknowledged.
     let mut open = None;
     for &name in &files.current {
+        if last.is_some_and(|last| name > last) {
+            // It was only begun.
+            continue;
+        }
         let path = name.path(dir);
         let bytes = std::fs::read(&path)?;
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -42,6 +48,7 @@ pub fn read(dir: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings
         if !name.begins(&bytes) {
             // A crash before the first group was written leaves this, and no damage that can matter.
             let was_begun = Some(name) == last && name.kind == Kind::Log && end <= HEADER_LEN;
+            follows = None;
             if let Some(newer) = log::newer_file(&bytes, name) {
                 found.newer = Some(newer);
                 return Ok(());
@@ -53,6 +60,18 @@ pub fn read(dir: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings
         let mut is_complete = name.kind == Kind::Log;
         while at < end {
             if let Some(group) = Group::parse(&bytes[at..]) {
+                if let Some(account) = group.account {
+                    let is_next = match name.kind {
+                        Kind::Log => {
+                            follows.is_none_or(|it| it == account.follows) && account.revision > account.follows
+                        }
+                        Kind::State => !is_complete && [0, account.revision].contains(&account.follows),
+                    };
+                    if !is_next {
+                        found.damage(&path, Some(at as u64), "does not follow what is before it");
+                    }
+                    follows = Some(account.revision);
+                }
                 take(&group, name.kind, &bytes[at..], found);
                 is_complete |= group.account.is_some_and(|account| account.follows == 0);
                 at += group.length;
@@ -62,9 +81,14 @@ pub fn read(dir: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings
                 bytes[*next..].starts_with(&ACCOUNT_MAGIC[..ACCOUNT_MAGIC.len() - 1])
                     && Group::parse(&bytes[*next..]).is_some()
             });
+            follows = None;
             let to = next.unwrap_or(end);
             let broken = Broken { path: path.clone(), at, bytes: bytes[at..to].to_vec() };
-            if next.is_none() && Some(name) == last { open = Some(broken) } else { damaged(&broken, found) }
+            if next.is_none() && Some(name) == last {
+                open = Some(broken)
+            } else {
+                damaged(&broken, found)
+            }
             at = to;
         }
         if !is_complete && open.as_ref().is_none_or(|open| open.path != path) {
@@ -116,7 +140,7 @@ fn take_item(item: &Item<'_>, revision: u64, is_sound: bool, found: &mut Finding
 /// Takes what is sound in a damaged part.
 fn damaged(broken: &Broken, found: &mut Findings) {
     found.damage(&broken.path, Some(broken.at as u64), "is damaged");
-    let revision = found.account.map_or(0, |account| account.revision) + 1;
+    let revision = found.account.map_or(0, |account| account.revision).saturating_add(1);
     let mut at = 0;
     while at < broken.bytes.len() {
         let item = Item::parse(&broken.bytes[at..]).filter(|item| !item.key.is_empty() && !item.record.is_empty());

@@ -54,12 +54,15 @@ pub struct Inspection {
     pub expected: Option<u64>,
     /// The newest revision that is known of.
     pub revision: u64,
+    /// The head can be read, at least in one of its two copies.
+    has_head: bool,
     entries: BTreeMap<Box<str>, Entry>,
 }
 
 /// Reads the store in `dir`, which no process may have open.
 pub fn inspect(dir: &Path) -> Result<Inspection, OpenError> {
-    if !["head", "log", "engine"].iter().any(|name| dir.join(name).exists()) {
+    let has_files = ["log", "engine"].iter().any(|name| dir.join(name).exists());
+    if !has_files && matches!(head::find(&dir.join("head")), Ok(head::Found::Nothing)) {
         return Err(OpenError::NoStore { path: dir.into() });
     }
     let _lock = disk::lock_to_read(dir)?;
@@ -90,6 +93,12 @@ pub(crate) fn read(dir: &Path) -> Result<Inspection, OpenError> {
 impl Inspection {
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.objects.is_empty() && self.complete
+    }
+
+    /// Whether a start uses it: one copy of the head is enough for that.
+    pub(crate) fn can_be_used(&self) -> bool {
+        let is_head = |damage: &Damage| self.has_head && damage.path.file_name().is_some_and(|name| name == "head");
+        self.damages.iter().all(is_head) && self.objects.is_empty() && self.complete
     }
 
     /// What is wrong, for a sentence about the store.
@@ -333,6 +342,7 @@ impl Findings {
             complete,
             expected: newest_account.map(|account| account.objects),
             revision,
+            has_head: self.format.is_some(),
             entries,
         }
     }

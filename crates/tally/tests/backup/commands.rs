@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ fn a_damaged_directory_is_refused_with_the_commands_that_help_and_they_do() {
     let data = directory.path().join("d");
     data_directory(&data, 200, 300);
     assert!(ok(&["check", text(&data)]).contains("nothing is damaged"));
-    let log = data.join("store/log/1.log");
+    let holds = |path: &PathBuf| fs::read(path).unwrap().windows(7).any(|window| window == b"c000100");
+    let log = files(&data.join("store/log")).into_iter().find(holds).unwrap();
     let mut bytes = fs::read(&log).unwrap();
     let at = bytes.windows(7).position(|window| window == b"c000100").unwrap() + 300;
     bytes[at] ^= 1;

@@ -79,6 +79,7 @@ pub async fn and_created_again_under_the_same_name(space: &Space<'_>) {
     let pod = space.pod_until(&pods[1], "it ends, counted by nobody", is_over).await;
     space.steer(&pod, &[("terminate-after", "0s")]).await;
     space.pod_gone(&pod).await;
+    space.pod_gone(&pods[0]).await;
     let lives = space.lives(&old).await;
     let names: Vec<_> = lives.iter().map(|life| name(&life.last)).collect();
     assert!(lives.len() == 2 && lives.iter().all(|life| life.gone), "{names:?}");
