@@ -146,6 +146,8 @@ impl StateWriter {
 
     /// Completes the state. It counts when this returns. The result is its length.
     pub fn finish(mut self) -> io::Result<u64> {
+        self.write()?;
+        // A group of its own: it says what there was, also if the others are damaged.
         self.account.follows = 0;
         self.write()?;
         self.file.sync_all()?;

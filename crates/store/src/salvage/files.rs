@@ -91,13 +91,15 @@ pub fn read(dir: &Path, acknowledged: Option<Acknowledged>, found: &mut Findings
             }
             at = to;
         }
-        if !is_complete && open.as_ref().is_none_or(|open| open.path != path) {
+        let is_named = found.damages.iter().any(|damage| damage.path == path);
+        if !is_complete && !is_named && open.as_ref().is_none_or(|open| open.path != path) {
             found.damage(&path, Some(end as u64), "has no end");
         }
     }
     let newest = found.account.map_or(FIRST, |account| account.revision);
     let Some(broken) = open else {
-        if let (Some(last), true) = (last, acknowledged.is_some_and(|head| head.revision() > newest)) {
+        let is_short = found.damages.is_empty() && acknowledged.is_some_and(|head| head.revision() > newest);
+        if let (Some(last), true) = (last, is_short) {
             found.damage(&last.path(dir), None, "ends before what was acknowledged");
         }
         return Ok(());

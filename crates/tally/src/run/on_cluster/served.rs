@@ -76,7 +76,7 @@ struct Seen {
 pub enum ServedEvent {
     Changed,
     LogArrived,
-    Tail(Option<(PodText, PodFailure)>),
+    Tail(Option<Box<(PodText, PodFailure)>>),
 }
 
 impl ServedJobs {
@@ -364,7 +364,7 @@ impl EventSource for ServedJobs {
         tokio::select! {
             () = self.inbox.changed.notified() => ServedEvent::Changed,
             () = self.arrived.notified() => ServedEvent::LogArrived,
-            Some(read) = self.seen.reading_tails.join_next() => ServedEvent::Tail(read.ok()),
+            Some(read) = self.seen.reading_tails.join_next() => ServedEvent::Tail(read.ok().map(Box::new)),
         }
     }
 
@@ -372,7 +372,7 @@ impl EventSource for ServedJobs {
         match event {
             ServedEvent::Changed => self.take_changes(reporter),
             ServedEvent::LogArrived => return Ok(true),
-            ServedEvent::Tail(read) => self.read_tail(reporter, read),
+            ServedEvent::Tail(read) => self.read_tail(reporter, read.map(|read| *read)),
         }
         Ok(false)
     }
