@@ -299,10 +299,8 @@ fn the_files_of_a_run_are_closed_to_others_whatever_the_umask() {
             Some(data) => {
                 let made = modes(data).into_keys().filter(|path| path.parent() == Some(data));
                 made.for_each(|path| are_closed(&path, &[]));
-                let (all, needed) = (
-                    modes(data),
-                    ["api.sock", "node/journal", "store/lock", "store/head", "store/log/1.log"],
-                );
+                let (all, needed) =
+                    (modes(data), ["api.sock", "node/journal", "store/lock", "store/head", "store/log/1.log"]);
                 assert!(needed.iter().all(|name| all.contains_key(&data.join(name))), "{all:?}");
             }
         }

@@ -134,9 +134,10 @@ impl Laws {
         // REPL-10: the write that decides records a Pod that was given up, unless its lists are full.
         let lists = &job.status.uncounted_terminated_pods;
         let full = lists.succeeded.len() + lists.failed.len() >= self.uncounted_limit;
-        let unrecorded = self.history.pods_of(&job.metadata.uid).filter(|(uid, life)| {
-            full && life.recorded.is_none() && self.fenced_in_time(write, uid) == Some(true)
-        });
+        let unrecorded = self
+            .history
+            .pods_of(&job.metadata.uid)
+            .filter(|(uid, life)| full && life.recorded.is_none() && self.fenced_in_time(write, uid) == Some(true));
         let unrecorded: Vec<PodUid> = unrecorded.map(|(uid, _)| uid.clone()).collect();
         for index in new {
             let mut failures = self.failures_of(job, index);

@@ -21,7 +21,10 @@ fn is_refused(words: &[&str], known: u8) {
     assert_eq!(said.out, "", "tally {words:?}");
     let told = &said.err;
     let newer = format!("was written by a newer version (format {}, this one knows {known})", known + 1);
-    assert!(told.contains(&newer) && told.contains("; use that version") && told.lines().count() == 1, "tally {words:?}: {told}");
+    assert!(
+        told.contains(&newer) && told.contains("; use that version") && told.lines().count() == 1,
+        "tally {words:?}: {told}"
+    );
 }
 
 #[test]
