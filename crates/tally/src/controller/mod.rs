@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use tally_core::gates::{FeatureGates, Gate};
+use tally_runtime::controller::Controller;
 use tally_runtime::driver;
 use tally_runtime::lease;
 use tokio::signal::unix::{SignalKind, signal};
@@ -184,7 +185,8 @@ async fn serve(args: &Args, lease: Option<lease::Config>) -> Result<bool> {
         tokio::spawn(health::serve(listener, health.clone()));
     }
     let Some(lease) = lease else {
-        work(args, remote, health, async move {
+        let controllers = args.begin(&health);
+        work(args, controllers, remote, health, async move {
             let _ = stop.wait_for(|stop| *stop).await;
         })
         .await?;
@@ -206,6 +208,8 @@ async fn lead(
     if candidate.run(&mut stop).await == Outcome::Stopped {
         return Ok(true);
     }
+    // Before that is said: who reads it asks for metrics.
+    let controllers = args.begin(&health);
     tracing::info!(lease = name, identity, "this process leads");
     // The lease is held until the controllers have stopped, and the controllers stop when it is lost.
     let (ended, mut has_ended) = watch::channel(false);
@@ -224,7 +228,7 @@ async fn lead(
                 _ = is_lost.wait_for(|lost| *lost) => {}
             }
         };
-        let worked = work(args, remote, health.clone(), stopped).await;
+        let worked = work(args, controllers, remote, health.clone(), stopped).await;
         let _ = ended.send(true);
         worked
     };
@@ -242,13 +246,24 @@ impl Args {
     fn controllers(&self) -> Names {
         self.controllers.clone().unwrap_or_else(|| Names::served_by(self.managed_by.as_deref()))
     }
+
+    /// The controllers of a process that leads from now on.
+    fn begin(&self, health: &Health) -> Vec<Box<dyn Controller>> {
+        let controllers = self.controllers().make(self.managed_by.as_deref(), self.default_ttl, self.feature_gates);
+        health.leads(&controllers);
+        controllers
+    }
 }
 
 /// Runs the controllers until `stop` resolves or the revisions turn out not to be comparable.
-async fn work(args: &Args, remote: Remote, health: Arc<Health>, stop: impl Future<Output = ()> + Send) -> Result<()> {
+async fn work(
+    args: &Args,
+    controllers: Vec<Box<dyn Controller>>,
+    remote: Remote,
+    health: Arc<Health>,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<()> {
     let chosen = args.controllers();
-    let controllers = chosen.make(args.managed_by.as_deref(), args.default_ttl, args.feature_gates);
-    health.leads(&controllers);
     let burst = args.burst.unwrap_or_else(|| (args.qps * 1.5).ceil() as u32);
     let options = driver::DriverOptions { in_flight: usize::from(args.in_flight), qps: args.qps, burst, events: true };
     let found = Mutex::new(None);
