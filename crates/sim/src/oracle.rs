@@ -830,6 +830,12 @@ impl Oracle {
 
     /// I2, I6 at rest.
     pub fn at_rest(&mut self, api: &Api, ours: impl Fn(&JobView) -> bool) {
+        // A Job of an absent manager may still adopt it.
+        let waits = |pod: &PodView| {
+            let adopts =
+                |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
+            pod.controller.is_none() && api.jobs.values().any(|stored| adopts(&stored.view))
+        };
         for stored in api.pods.values() {
             let pod = &stored.view;
             let job = pod.job().and_then(|uid| api.job_by_uid(uid));
@@ -844,10 +850,7 @@ impl Oracle {
             if pod.phase == Phase::Failed && job.is_some_and(|stored| keeps(&stored.view)) {
                 continue;
             }
-            // A Job of an absent manager may still adopt it.
-            let waits =
-                |job: &JobView| !ours(job) && !job.status.is_finished() && job.spec.selector.matches(&pod.labels);
-            if pod.controller.is_none() && api.jobs.values().any(|stored| waits(&stored.view)) {
+            if waits(pod) {
                 continue;
             }
             if pod.tracked {
@@ -860,6 +863,9 @@ impl Oracle {
             let ghost = &self.pods[uid];
             let Some(job) = &ghost.job else { continue };
             if !ghost.ever_tracked || ghost.forgiven.is_some() || !ghost.ended || ghost.tallied == 1 {
+                continue;
+            }
+            if api.pods.values().any(|stored| stored.view.uid == *uid && waits(&stored.view)) {
                 continue;
             }
             let Some(known) = self.jobs.get(job).filter(|known| !known.gone && !known.legacy) else {

@@ -74,3 +74,9 @@ fn a_creation_that_was_given_up_is_not_one_of_those_that_a_controller_may_have()
 fn an_index_fails_by_a_pod_that_is_given_up_before_there_is_room_to_record_it() {
     holds("dead-node-wait", &[1_420_006_563]);
 }
+
+/// A user removed the owner of a Pod that a Job of another manager selects, too, and that manager is absent (I2).
+#[test]
+fn a_pod_that_a_job_of_an_absent_manager_may_adopt_waits_for_it() {
+    holds("orphans", &[1_410_001_354]);
+}
