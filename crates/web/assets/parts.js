@@ -63,10 +63,13 @@ export class Explanation {
     this.last = now;
     try {
       const answer = await getJson(this.path, this.control.signal);
+      // The object is gone.
+      this.missing = answer === null;
+      if (this.missing) return;
       this.show(answer);
       this.onAnswer(answer);
     } catch (error) {
-      // 404: this server does not explain, or the object is gone.
+      // This server does not explain.
       if (error.status === 404) this.missing = true;
     } finally {
       this.pending = false;
